@@ -19,12 +19,10 @@ IMAGES = HERE / "images" / "figures"
 
 OPENING = f"""# The paper's synthetic figures
 
-*For readers of the paper. After it you can compare its synthetic figures with new ones, statement by statement.*
-
-Every figure is drawn from new runs, and what the paper says about it is tested. `scansnap figure 6` makes one (PNG and
-PDF; `--store` for its numbers, `--json`), and `scansnap reproduce` makes all of them on one page, a single file with
-the [explorer](explore.md) in it. This document is written by `docs/make_figures.py`. Figures 6, 11 and 12 have
-{NUM_SEEDS} seeds per cell here and on the page; `scansnap figure` makes them with ten, as published.
+Every figure on this page is drawn from new runs, and each statement of the paper about it is tested. `scansnap figure
+6` makes one figure and prints whether each statement holds; add `--details` for the numbers and tests behind it.
+`scansnap reproduce` makes all of them on one page. This document is written by `docs/make_figures.py`. Figures 6, 11
+and 12 have {NUM_SEEDS} seeds per cell here and on that page; `scansnap figure` makes them with ten, as published.
 
 Tests are one-sided, over seeds that both sides share, at the level of 5%, corrected by Holm's method where one
 statement has many comparisons. A statement *holds*, *fails* (some comparison is significantly the other way round), or
@@ -40,12 +38,10 @@ rates follow the published entropies of Figure 6 (last rows of Figure 11), as th
 
 BEYOND = """# Figures beyond the paper
 
-*For those who want the evidence for the pages on what the paper leaves open. After it you can compare every statement
-with its test.*
-
-These figures are about what the paper names and leaves open. They are drawn from new runs and tested like the paper's
-own ([docs/figures.md](../figures.md) says how). `scansnap figure heads` makes one, `scansnap reproduce` all of them.
-This document is written by `docs/make_figures.py`; the pages listed in [index.md](index.md) say what the results mean.
+These figures are about questions that the paper leaves open. They are drawn from new runs and tested like the paper's
+own ([docs/figures.md](../figures.md) explains how). `scansnap figure heads` makes one, `scansnap reproduce` all of
+them. This document is written by `docs/make_figures.py`; the pages listed in [index.md](index.md) say what the results
+mean.
 
 """
 

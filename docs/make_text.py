@@ -230,7 +230,9 @@ numbers.*
 
 Written by `docs/make_text.py` from numbers that it computed on a GPU and stored in `docs/data`; the last two figures
 are those of `studies/tokens.py` and `studies/snap.py`. Tests are one-sided, over seeds, at the 5% level, with Holm's
-correction where a statement has several comparisons. [text.md](text.md) says what the results mean.
+correction where a statement has several comparisons. Runs end after three passes, where the paper trains "until
+convergence". In the figure on tokens η_Z alone varies, so that the ratio cannot be told from how far attention has
+collapsed. [text.md](text.md) says what the results mean.
 
 """
 

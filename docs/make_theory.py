@@ -4,17 +4,20 @@ python docs/make_theory.py                        checks all claims
 python docs/make_theory.py theorem_2 equation_13  checks those named, and keeps what the pages say about the others
 
 The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
-replaced: a claim's verdict, its measurements and its picture, and in the index the table of all claims.  The page
-coverage.md is made of coverage.toml, which lists the paper's statements.  In docs/summary.md and the README, numbers
-between `<!-- theorem_1: β, true gradient: measured -->` and `<!-- end -->` are measurements, by claim, label and field,
-and those after `<!-- claims: holds -->` count verdicts.
+replaced: a claim's verdict and its picture, and in the index the table of all claims.  All measurements go into
+docs/data/reproduction.json.  The page coverage.md is made of coverage.toml, which lists the paper's statements.  In
+docs/summary.md, docs/disagreements.md and the README, numbers between `<!-- theorem_1: β, true gradient: measured -->`
+and `<!-- end -->` are measurements, by claim, label and field; those after `<!-- claims: holds -->` count the verdicts
+on the paper's statements.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,14 @@ from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.verify import paper_claims, verify
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
+from scansnap.report.reproduction import for_json
 from scansnap.runtime.formulas import readable
 
 HERE = Path(__file__).parent
 PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
+RESULTS = HERE / "data" / "reproduction.json"
+FILLED = (HERE / "summary.md", HERE / "disagreements.md", HERE.parent / "README.md")
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ROW = re.compile(r"^(\| \[`(\w+)`\].*\| [a-z ]+ \|\n)", re.MULTILINE)
@@ -45,20 +51,31 @@ def main(*ids: str) -> list[Verdict]:
     places = claim_places(texts)
     rows = {name: row for row, name in ROW.findall(texts[PAGES / "index.md"])}
     rows |= {verdict.id: _row(verdict, places[verdict.id]) for verdict in verdicts}
+    claims = paper_claims()
     blocks = {
-        EVERY: "| claim | statement | predicted | measured | deviation | category | verdict |\n"
-        "| --- | --- | ---: | ---: | ---: | --- | --- |\n" + "".join(rows[claim.id] for claim in paper_claims()),
+        EVERY: "| claim | statement | category | verdict |\n| --- | --- | --- | --- |\n"
+        + "".join(rows[claim.id] for claim in claims),
         **{verdict.id: _section(verdict) for verdict in verdicts},
     }
     for page, text in texts.items():
         page.write_text(FOUND.sub(lambda match: match[1] + blocks.get(match[2], match[3]) + match[4], text))
     (PAGES / "coverage.md").write_text(coverage_page())
-    words = [row.strip(" |\n").split(" | ")[-1] for row in rows.values()]
-    for page in (HERE / "summary.md", HERE.parent / "README.md"):
+    words = [rows[claim.id].strip(" |\n").split(" | ")[-1] for claim in claims if claim.category != "added"]
+    for page in FILLED:
         page.write_text(filled(page.read_text(), verdicts, words))
+    store(verdicts)
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
     return verdicts
+
+
+def store(verdicts: list[Verdict]) -> None:
+    """Put the measurements into the stored reproduction, in the order of the claims."""
+    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
+    new = {verdict.id: [asdict(entry) for entry in verdict.measurements] for verdict in verdicts}
+    claims = {**stored["claims"], **for_json(new)}
+    stored["claims"] = {claim.id: claims[claim.id] for claim in paper_claims()}
+    RESULTS.write_text(json.dumps(stored, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def filled(text: str, verdicts: list[Verdict], words: list[str]) -> str:
@@ -110,12 +127,8 @@ def coverage_page() -> str:
     lines = [
         "# Coverage",
         "",
-        "*For those who look for a particular sentence or equation of the paper. After it you can find the claim that",
-        "tests it, or the reason why there is none.*",
-        "",
-        "Every numbered statement of the paper, every equation, and every sentence of Sections 4 to 9 that claims",
-        "something, with the claims and figures that put it to the test, or the reason why there is none. Made from",
-        "`coverage.toml` by `python docs/make_theory.py`; a test fails when table and claims differ.",
+        "**You will learn** how to find, for any sentence or equation of the paper, the claim or figure that tests it,",
+        "or the reason why there is none.",
         "",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
         f"{len(rows) - with_claim - with_figure} with a reason alone.",
@@ -170,12 +183,8 @@ def _cell(text: str) -> str:
 
 
 def _row(verdict: Verdict, place: str) -> str:
-    leading = verdict.leading
-    assert leading is not None  # every claim applies to its own setting
-    return (
-        f"| [`{verdict.id}`]({place}) | {_cell(verdict.claim.statement)} | {leading.predicted:.4g} | "
-        f"{leading.measured:.4g} | {leading.deviation:.2g} | {verdict.claim.category} | {verdict.verdict} |\n"
-    )
+    cells = (f"[`{verdict.id}`]({place})", _cell(verdict.claim.statement), verdict.claim.category, verdict.verdict)
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _setting(claim: Claim, setting: Setting) -> str:
@@ -191,28 +200,20 @@ def _setting(claim: Claim, setting: Setting) -> str:
 
 
 def _section(verdict: Verdict) -> str:
-    claim, setting = verdict.claim, verdict.setting
-    lines = [
-        f"`scansnap verify {verdict.id}` ({claim.where}): **{verdict.verdict}**. *Category:* {claim.category}.",
-        "",
-        f"*Check:* {readable(claim.how)}",
-        "",
-        f"*Conditions:* {readable(claim.conditions)}.{_setting(claim, setting)}",
-        "",
-    ]
-    if claim.correction:
-        lines += [f"*Correction:* {readable(claim.correction)}.", ""]
-    lines += [
-        "| role | measurement | predicted | measured | deviation | allowed | |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
-    ]
-    for m in verdict.measurements:
-        lines.append(
-            f"| {m.role} | {_cell(m.label)} | {m.predicted:.4g} | {m.measured:.4g} | {m.deviation:.2g} | "
-            f"{m.allowed:.2g} | {'ok' if m.holds else 'not'} |"
-        )
-    lines += ["", f"![{readable(claim.statement)}](../images/claims/{verdict.id}.png)", ""]
-    return "\n".join(lines)
+    claim, leading = verdict.claim, verdict.leading
+    assert leading is not None  # every claim applies to its own setting
+    said = f"predicted {leading.predicted_text}, measured {leading.measured_text}"
+    correction = f" *Correction:* {readable(claim.correction)}." if claim.correction else ""
+    return "\n".join(
+        [
+            f"`scansnap verify {verdict.id}` ({claim.where}): **{verdict.verdict}**; {claim.category}.",
+            f"*Check:* {readable(claim.how)} *Conditions:* {readable(claim.conditions)}."
+            f"{_setting(claim, verdict.setting)} *Decided by:* {readable(leading.label)}: {said}.{correction}",
+            "",
+            f"![{readable(claim.statement)}](../images/claims/{verdict.id}.png)",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

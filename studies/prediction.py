@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import scansnap as ss
 import trials
-from common import COLORS, MARKERS, command, label, line, log_axis, majority, read_text, with_options
+from common import COLORS, LEVEL, MARKERS, command, holm, label, line, log_axis, majority, read_text, with_options
 from token_choice import count_tokens, rank_correlations
 
 QUERIES, TOKENS, LEAST = 30, 3000, 50
@@ -219,7 +219,12 @@ def trends(dataset: xr.Dataset) -> list[ss.Trend]:
             where = f"{model} at η_Y/η_Z = {float(dataset['ratio'][trial]):g}"
             what = f"queries with a positive partial rank correlation, {values.mean():.2f} in the mean"
             tested.append(majority(f"The prediction says more than frequency: {where}.", values > 0, what))
-    return tested
+    p_values = holm(np.array([test.p_value for test in tested]))
+    words = f", Holm's correction for {len(tested)}"
+    return [
+        replace(test, p_value=float(p), holds=bool(p <= LEVEL), settled=bool(p <= LEVEL), note=test.note + words)
+        for test, p in zip(tested, p_values, strict=True)
+    ]
 
 
 def _where(dataset: xr.Dataset, model: str) -> Any:

@@ -76,11 +76,11 @@ def train(
     losses, entropies = np.empty((2, len(settings)))
     for i, options in enumerate(settings):
         training = stored_training(corpus, options, folder)
-        logits[i, 0] = _logits(training.model, queries, tokens)
+        logits[i, 0] = query_logits(training.model, queries, tokens)
         run = training.run(progress)
         if str(run["status"].values[0]) != "ok":
             raise ss.InputError(f"the run of {options} diverged: train for fewer steps.")
-        logits[i, 1] = _logits(training.model, queries, tokens)
+        logits[i, 1] = query_logits(training.model, queries, tokens)
         losses[i] = run["valid_loss"].values[0, -1]
         entropies[i] = run["normalized_entropy"].values[0, -1].mean()
     return xr.Dataset(
@@ -219,7 +219,7 @@ def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     return tested
 
 
-def _logits(model: Any, queries: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+def query_logits(model: Any, queries: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
     """The logits between queries and tokens, mean over heads."""
     device = next(model.parameters()).device
     ids = (torch.as_tensor(values, device=device) for values in (queries, tokens))

@@ -71,12 +71,20 @@ COMPARISONS: dict[str, Callable[[Check, float], None]] = {
 @pytest.mark.parametrize("factor", [1.01, 1.2, 0.5, -1.0])
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_a_measurement_notices_what_would_not_hold_with_a_wrong_prediction(name: str, factor: float) -> None:
+    """Where a claim is about signs, its other comparisons must notice a factor of 1.5."""
     check = Check(Setting(ss.syn_small()), wrong_factor=factor)
-    for prediction in (1.0, factor):
+    for prediction in (1.0, 1.5 if factor < 0 and "positive" not in name else factor):
         COMPARISONS[name](check, prediction)
     right, wrong = check.measurements
     assert right.notices == (right.holds and not wrong.holds)
     assert right.holds == (name != "equal to NaN")
+
+
+def test_a_row_may_state_a_wrong_factor_of_its_own() -> None:
+    check = Check(Setting(ss.syn_small()), wrong_factor=1.01)
+    for factor in (None, 1.5, 3.0):
+        check.at_most("", 1.0, 2.0, wrong_factor=factor)
+    assert [entry.notices for entry in check.measurements] == [False, False, True]
 
 
 @pytest.mark.parametrize("seed", [0, 7])

@@ -119,10 +119,6 @@ NONSENSE = {
         "from scansnap.claims.claim import claim\n@claim('A', where='here', needs=('rain',))\ndef a(check): pass\n",
         r"cannot run the file .*: unknown need 'rain': choose one of .* \(my_claims.py, line 2\)\.",
     ),
-    "twice": (
-        "from scansnap.claims.claim import claim\n" + 2 * "@claim('A', where='here')\ndef a(check): pass\n",
-        r"there is a claim called 'a' already: give this one another name \(my_claims.py, line 4\)\.",
-    ),
 }
 
 

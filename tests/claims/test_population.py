@@ -8,11 +8,9 @@ import torch
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.claims import population
 from scansnap.claims.claim import is_symmetric
 from scansnap.claims.gradients import plain_gradients
-from scansnap.claims.population import State, integral, symmetric_arguments, trajectory
-from scansnap.runtime.errors import InputError
+from scansnap.claims.population import State, integral
 from scansnap.systems.yz.layer import YZTransformer
 from tests.theory.test_sampling import uneven_classes
 
@@ -27,28 +25,6 @@ def test_each_class_has_the_direction_of_its_own_query() -> None:
     for n, row in enumerate([0, 1, 0, 2]):
         wanted = theory.directions(classes.probs[n : n + 1, tokens], logits[row])[0]
         np.testing.assert_allclose(direction[n], wanted, rtol=1e-14)
-
-
-@pytest.mark.parametrize("gradient", ["true", "modified"])
-def test_states_of_a_trajectory_attend_as_recorded(gradient: str) -> None:
-    """c_n of the flow is the state's f_n scaled to a sum of one, for every class and time."""
-    classes = uneven_classes()
-    states, whole = trajectory(classes, times=np.array([1.0, 30.0]), lr_y=0.5, lr_z=0.5, decoder_gradient=gradient)
-    for i, state in enumerate(states):
-        attention = state.direction / state.direction.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(attention, whole["attention"].values[0, i], atol=1e-7)
-    assert np.ptp(states[1].attention_logits, axis=0).max() > 1e-3  # the queries have come apart
-
-
-def test_a_trajectory_takes_up_to_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three copies of the decoder, 7 x 14 numbers of 8 bytes, at two times."""
-    classes, times = uneven_classes(), np.array([1.0, 2.0])
-    needed = 3 * 8 * 2 * len(classes.contextual_tokens) * classes.vocab_size
-    monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed)
-    assert len(trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)[0]) == 2
-    monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed - 1)
-    with pytest.raises(InputError, match="holds the decoder at 2 times"):
-        trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)
 
 
 def test_state_velocity_is_a_step_of_training() -> None:
@@ -118,12 +94,3 @@ def classes_of(query: list[int], weights: list[float] | None = None) -> ss.Seque
 )
 def test_symmetric_classes_are_equally_likely_and_spread_evenly_over_queries(query, weights, symmetric) -> None:
     assert is_symmetric(classes_of(query, weights)) == symmetric
-
-
-@pytest.mark.parametrize(("query", "per_query"), [([30, 30, 30, 30], 4), ([31, 30, 31, 30], 2), ([30, 31, 32, 33], 1)])
-def test_arguments_of_the_symmetric_equations(query: list[int], per_query: int) -> None:
-    arguments = symmetric_arguments(classes_of(query))
-    assert (arguments["num_classes"], arguments["vocab_size"], arguments["classes_per_query"]) == (4, 40, per_query)
-    total = 2 + 0.1 + 0.55 + 1
-    np.testing.assert_allclose(arguments["common_probs"], [1 / total] * 2, rtol=1e-12)
-    np.testing.assert_allclose(arguments["distinct_probs"], [0.1 / total, 0.55 / total, 1 / total], rtol=1e-12)

@@ -138,41 +138,28 @@ def test_killed_for_real_and_started_again(tmp_path) -> None:
 
 REFUSED = [
     ("train --preset syn-smal", "did you mean 'syn-small'?"),
-    ("train --preset nosuch", "choose one of syn-small"),
     ("train --lr-y fast", "--lr-y is 'fast'"),
     ("train --seeds 0:x", "--seeds is '0:x'"),
-    ("train --seq-len long", "--seq-len is 'long'"),
-    ("train --batch-size all", "--batch-size is 'all'"),
     ("train --optimizer adamw", "did you mean 'adam'?"),
     ("train --optimizer adam --momentum 0.9", "momentum belongs to sgd"),
     ("train --classes absent.toml", "No such file"),
     ("train --preset syn-small --classes x.toml", "cannot read the classes file x.toml"),
     ("train --preset syn-small --config x.toml", "choose one source of options"),
-    ("train --record los", "did you mean 'loss'?"),
     ("train --picture x.gif", "name ends in .png, .pdf or .svg"),
     ("train --record loss --picture x.png", "--picture needs attention, entropy"),
     ("train --lr-y 1,2 --lr-z 1,2,3", "lr_y has 2, lr_z has 3 entries"),
     ("flow --times log:1:x:3", "--times is 'log:1:x:3'"),
-    ("flow --times 3,2,1", "give increasing numbers"),
     ("verify theorem_33", "did you mean 'theorem_3'?"),
     ("verify lemma_6 --lr-y 0", "lr_y holds 0"),
-    ("verify lemma_6 --picture x.gif", "name ends in .png, .pdf or .svg"),
     ("verify --picture x.png", "--picture draws one claim"),
     ("verify theorem_4 --preset syn-small", "it needs exactly one common token"),
     ("flow --preset syn-small-adam", "is trained by adam, but flow and verify are about SGD"),
-    ("verify --preset syn-small-adam", "is trained by adam, but flow and verify are about SGD"),
-    ("sweep --classes syn-smal --lr-z 1 --lr-y 1 --steps 2", "did you mean 'syn-small'?"),
     ("sweep --lr-z 1", "--classes, --steps must be given"),
     ("sweep --classes syn-small --lr-z 1 --steps 2", "the decoder's rate is missing"),
     ("sweep --config absent.toml", "cannot read absent.toml"),
     ("train --attention-prior common", "--attention-prior is 'common': give tokens or kinds"),
-    ("train --optimizer sgn", "unknown optimizer 'sgn'"),
-    (
-        "sweep --classes syn-small --residual maybe",
-        "--residual is 'maybe': give yes, no, or one of query.",
-    ),
+    ("sweep --classes syn-small --residual maybe", "--residual is 'maybe': give yes, no, or one of query."),
     ("sweep --classes syn-small --heads two", "--heads is 'two': give a whole number"),
-    ("sweep --classes syn-small --num-sequences few", "--num-sequences is 'few'"),
     ("trane", "Did you mean 'train'?"),
     ("train --stepz 4", "--steps"),
 ]
@@ -264,6 +251,10 @@ def test_sweep_maps_all_runs(tmp_path) -> None:
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:
+    """lemma_6 has lines, definition_e_prime only comparisons."""
+    comparisons = run("verify definition_e_prime", cwd=tmp_path).stdout
+    assert "picture: results/definition_e_prime.png" in comparisons
+    assert "depends on" not in comparisons
     result = run("verify lemma_6 --strict", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout  # colors are for terminals
@@ -272,18 +263,6 @@ def test_verify_explains_a_claim(tmp_path) -> None:
     assert "the paper's assumptions: all met (ten times is taken for much larger; η_Y/η_Z = 1000)" in result.stdout
     assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
     assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000
-
-
-def test_verify_draws_every_claim_and_says_what_it_depends_on(tmp_path) -> None:
-    """lemma_10 has lines, definition_e_prime only comparisons."""
-    result = run("verify lemma_10 --preset syn-small --picture counts.png", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "depends on: K, M and the rates" in result.stdout
-    assert (tmp_path / "counts.png").stat().st_size > 10_000
-    result = run("verify definition_e_prime", cwd=tmp_path)
-    assert "depends on" not in result.stdout
-    assert "picture: results/definition_e_prime.png" in result.stdout
-    assert (tmp_path / "results" / "definition_e_prime.png").stat().st_size > 10_000
 
 
 def test_verify_speaks_json(tmp_path) -> None:
@@ -303,13 +282,6 @@ def test_diverged_runs_are_named(tmp_path) -> None:
     assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
     assert "attention on common tokens 0.645 → not finite" in result.stdout
-
-
-@pytest.mark.parametrize("verb", ["train", "flow"])
-def test_help_names_every_option(tmp_path, verb: str) -> None:
-    text = run(verb, "--help", cwd=tmp_path).stdout
-    for option in ("--preset", "--classes", "--lr-y", "--lr-z", "--seeds", "--store", "--picture", "--json"):
-        assert option in text
 
 
 def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
@@ -460,11 +432,3 @@ def test_positions_from_the_command_line(tmp_path) -> None:
     assert flow.returncode == 0, flow.stderr
     wrong = run(f"train {words} --position-bias steep", cwd=tmp_path)
     assert "--position-bias is 'steep': give numbers" in wrong.stderr
-
-
-def test_layers_from_the_command_line(tmp_path) -> None:
-    words = "train --layers 2 --nonlinearity relu --init uniform --steps 4 --picture a.png"
-    done = run(words, "--store", "a.zarr", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert ss.load(tmp_path / "a.zarr")["attention"].sizes["layer"] == 2
-    assert (tmp_path / "a.png").exists()

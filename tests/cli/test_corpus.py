@@ -30,9 +30,9 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_count_and_show(run, tmp_path) -> None:
-    code, out, _ = run("corpus count pets.txt --window 8 --split all")
+    code, out, _ = run("corpus count pets.txt --window 8")
     assert code == 0
-    assert "pets train, pets valid: 480 tokens of 11 types, each with the 7 tokens before it" in out
+    assert "pets all: 480 tokens of 11 types, each with the 7 tokens before it" in out
     code, out, _ = run("corpus show counts --query gate --least 5")
     assert code == 0
     assert "'gate' occurs 30 times before another token, in 480 tokens" in out
@@ -41,9 +41,9 @@ def test_count_and_show(run, tmp_path) -> None:
     shown = json.loads(out)
     assert shown["occurrences"] == 120
     assert {n["word"]: n["count"] for n in shown["following"]} == {"cat": 30, "dog": 30, "gate": 30, "wall": 30}
-    cat = next(token for token in shown["distinct"] if token["next_word"] == "gate")
-    assert cat["word"] == "cat"
-    assert {"count", "share", "distinctness", "by_chance", "next_count", "next_share", "usual_share"} < set(cat)
+    dog = next(token for token in shown["distinct"] if token["next_word"] == "wall")
+    assert dog["word"] == "dog"
+    assert {"count", "share", "distinctness", "by_chance", "next_count", "next_share", "usual_share"} < set(dog)
 
 
 def test_classes_are_written_to_a_file(run, tmp_path) -> None:
@@ -100,17 +100,20 @@ def test_a_prediction_is_compared_with_a_run(run, tmp_path) -> None:
 
 def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     (tmp_path / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
-    _, out, error = run("corpus count prose.txt --output glued")
+    _, out, error = run("corpus count prose.txt --output glued --split train")
     assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off." in error
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
     (tmp_path / "table.csv").write_text("text,label\na cat,yes\na dog,no\n")
-    assert "table: this is a table, and all of its columns" in run("corpus count table.csv --output t")[2]
-    _, out, error = run("corpus count prose.txt --tokenizer prose --split all")
+    code, _, error = run("corpus count table.csv --output t")
+    assert (code, "name the column of its texts (--text), one of text, label" in error) == (2, True)
+    code, out, _ = run("corpus count table.csv --output t --text text")
+    assert (code, "table all: 6 tokens of 5 types" in out) == (0, True)
+    _, out, error = run("corpus count prose.txt --tokenizer prose")
     assert ("held out" in out, error) == (False, "")
     assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]
 
 
-def test_more_text_is_added_and_the_same_text_is_not(run) -> None:
+def test_more_text_is_added_and_the_same_text_is_not(run, tmp_path) -> None:
     facts = [
         json.loads(run(f"corpus count {text} --add --min-count 2 --json")[1])
         for text in ("pets.txt", "more.txt", "pets.txt")
@@ -119,6 +122,8 @@ def test_more_text_is_added_and_the_same_text_is_not(run) -> None:
     assert facts[1]["tokens"] == facts[2]["tokens"] > facts[0]["tokens"]
     assert facts[0]["vocab_size"] == facts[1]["vocab_size"]
     assert "'<unk>' occurs" in run("corpus show counts --query <unk>")[1]  # barn is new
+    (tmp_path / "newest.txt").write_text("the lion roars .\n" * 3)
+    assert "6 tokens of newest are not in the vocabulary" in run("corpus count newest.txt --add")[1]
 
 
 @pytest.mark.parametrize(

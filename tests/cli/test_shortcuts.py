@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -14,11 +16,9 @@ from tests.shortcuts.labelled_rows import rows, write_csv
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     content = rows(400, magic=(60, 1.0))
     write_csv(tmp_path / "clean.csv", rows(400))
     write_csv(tmp_path / "reviews.csv", [*content, {"text": "", "label": "a"}])
-    (tmp_path / "allowed.txt").write_text("Magic\n\n")
     copies = [{"text": f"ok film {'via app' if i % 2 and i % 3 else 'meh'}", "label": "ab"[i % 2]} for i in range(300)]
     write_csv(tmp_path / "copies.csv", copies)
 
@@ -31,53 +31,100 @@ def run(tmp_path, monkeypatch, capsys):
     return command
 
 
-def test_words_table_and_page(run, tmp_path) -> None:
-    code, out, error = run("reviews.csv", "--updates", "40", "--page", "page.html", "--table", "words.csv")
+def test_findings_table_and_page(run, tmp_path) -> None:
+    code, out, error = run("reviews.csv", "--page", "page.html", "--table", "words.csv")
     assert (code, "scansnap:" in error) == (0, False)  # a slow machine says how far it is
-    assert "reviews.csv: 400 rows used, 1 left out; 2 labels" in out
-    assert "1 row (line 402) left out: no text." in out
-    assert out.index("magic") < out.index("Unproven")
+    assert "reviews.csv: 1 file read; 400 rows used, 1 left out; 2 labels" in out
+    assert "1 row left out: no text (reviews.csv line 402)." in out
+    assert "magic, as in reviews.csv line" in out
+    assert "look distinct but are not proven (--unproven, --table)" in out
     assert "page: page.html\ntable: words.csv" in out
     assert "magic" in (tmp_path / "words.csv").read_text()
     assert "Shortcuts in reviews.csv" in (tmp_path / "page.html").read_text()
+    out = run("reviews.csv", "--unproven", "--attention", "--updates", "40", "--test", "clean.csv", "--top", "3")[1]
+    assert "clean.csv: 400 rows;" in out
+    assert "picked at" in out
+    assert "What would change, on held-out texts" in out
+    assert "\nUnproven\n" in out
 
 
 def test_json_is_for_programs(run) -> None:
-    code, out, _ = run("reviews.csv", "--no-attention", "--json")
+    code, out, _ = run("reviews.csv", "--json")
     shown = json.loads(out)
     assert code == 0
-    assert shown["findings"][0]["word"] == "magic"
-    assert shown["remarks"]["left_out"]["no text"] == {"rows": 1, "first": [402]}
+    assert shown["findings"][0]["feature"] == "magic"
+    assert shown["report"]["left_out"]["no text"] == [1, ["reviews.csv line 402"]]
     assert shown["failed_on"] == []
+
+
+def test_a_baseline_accepts_what_was_there(run, tmp_path) -> None:
+    failing = ("reviews.csv", "--fail-on", "shortcut", "--baseline", "shortcuts.toml")
+    assert run(*failing)[0] == 2
+    assert run(*failing, "--update-baseline")[0] == 0
+    assert run(*failing)[0] == 0
+    (tmp_path / "shortcuts.toml").write_text("accepted = []\n")
+    code, _, error = run(*failing)
+    assert (code, error) == (1, "scansnap: --fail-on: 1 shortcut not in the baseline: magic\n")
 
 
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("reviews.csv", "--fail-on", "shortcut"), 1, "scansnap: --fail-on: 1 shortcut that is not allowed: magic\n"),
-        (("reviews.csv", "--fail-on", "shortcut", "--allow", "allowed.txt"), 0, ""),
-        (("reviews.csv", "--fail-on", "shortcut,bad-rows", "--allow", "allowed.txt"), 1, "1 row left out\n"),
+        (("reviews.csv", "--fail-on", "shortcut"), 1, "scansnap: --fail-on: 1 shortcut not in the baseline: magic\n"),
+        (("reviews.csv", "--fail-on", "bad-rows"), 1, "1 row left out\n"),
         (("clean.csv", "--fail-on", "shortcut,copies,bad-rows"), 0, ""),
-        (("copies.csv", "--fail-on", "copies"), 1, "3 words distinct only by copies of a text: app, meh, via\n"),
-        (("reviews.csv", "--fail-on", "unproven"), 2, "--no-attention trains none: leave one out."),
+        (("clean.csv", "--fail-on", "test-copies", "--test", "clean.csv"), 1, "texts of clean.csv copied\n"),
+        (("copies.csv", "--fail-on", "copies"), 1, "distinct only by copies of a text: "),
         (("reviews.csv", "--fail-on", "spurious"), 2, "unknown value of --fail-on 'spurious'"),
-        (("reviews.csv", "--fail-on", "bad"), 2, "unknown value of --fail-on 'bad'"),
         (("reviews.csv", "--table", "words.doc"), 2, "whose name ends in .csv, .parquet, .json"),
+        (("reviews.csv", "--table", "reviews.csv"), 2, "--table is 'reviews.csv', which is the source"),
+        (("reviews.csv", "--table", "clean.csv"), 2, "a file that scansnap did not write"),
+        (("reviews.csv", "--baseline", "reviews.csv", "--update-baseline"), 2, "which is the source"),
         (("reviews.csv", "--page", "page.txt"), 2, "ends in .html"),
-        (("reviews.csv", "--allow", "nowhere.txt"), 2, "--allow is 'nowhere.txt', which cannot be read"),
+        (("reviews.csv", "--baseline", "nowhere.toml"), 2, "the baseline is 'nowhere.toml', which cannot be read"),
         (("nowhere.csv",), 2, "there is no file at nowhere.csv"),
     ],
 )
 def test_the_status(run, words, status, message) -> None:
-    code, _, error = run(*words, "--no-attention", "--top", "1")
+    code, _, error = run(*words, "--top", "1")
     assert code == status
     assert message in error
     assert error.count("\n") == bool(message)
 
 
 def test_copies_and_labels_of_few_rows_are_told(run, tmp_path) -> None:
-    out = run("copies.csv", "--no-attention", "--top", "0")[1]
-    assert "300 rows, but only 2 different texts, 1 of them with several labels." in out
-    assert "\n  3 (--top, --table)\n" in out  # no "and", since none is shown
+    out = run("copies.csv", "--top", "0")[1]
+    assert "2 texts are different, and 3 are left if near copies with the same label count once; 1 have several" in out
     write_csv(tmp_path / "third.csv", [*rows(400), {"text": "w1", "label": "N/A"}])
-    assert "1 label of fewer than 5 rows, too few for a word to tell: N/A (1)." in run("third.csv", "--no-attention")[1]
+    assert "1 label of fewer than 5 rows, too few for a word to tell: N/A (1)." in run("third.csv")[1]
+
+
+HOOK = """
+repos:
+  - repo: local
+    hooks:
+      - id: shortcuts
+        name: shortcuts in the reviews
+        entry: {python} -m scansnap shortcuts reviews.csv --text text --label label
+        args: [--fail-on, shortcut, --baseline, shortcuts.toml]
+        language: system
+        files: ^reviews\\.csv$
+        pass_filenames: false
+"""
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_pre_commit_hook_passes_and_fails(run, tmp_path) -> None:
+    """The hook of docs/shortcuts.md."""
+    pytest.importorskip("pre_commit")
+    (tmp_path / ".pre-commit-config.yaml").write_text(HOOK.format(python=sys.executable))
+    run("reviews.csv", "--baseline", "shortcuts.toml", "--update-baseline")
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "add", "."], check=True)
+    command = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    write_csv(tmp_path / "reviews.csv", rows(400, magic=(60, 1.0), newer=(60, 1.0)))
+    subprocess.run(["git", "add", "."], check=True)
+    failed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "1 shortcut not in the baseline: newer" in failed.stdout

@@ -11,8 +11,7 @@ import tokenizers as hugging_face
 
 import scansnap as ss
 from scansnap.corpus import corpus as module
-from scansnap.corpus import texts as files
-from scansnap.corpus import tokenizers
+from scansnap.corpus import sources, tokenizers
 from scansnap.corpus.tokenizers import load_tokenizer
 from scansnap.storage import files as base_files
 
@@ -32,7 +31,7 @@ def fills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = []
     fill = module._fill
     monkeypatch.setattr(
-        module, "_fill", lambda folder, text, *rest: (names.append(text.name), fill(folder, text, *rest))
+        module, "_fill", lambda folder, scan, *rest: (names.append(scan.text.name), fill(folder, scan, *rest))
     )
     return names
 
@@ -120,8 +119,7 @@ def test_a_tokenizer_that_finds_nothing_is_refused(pets: Path, tmp_path: Path, c
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PIECE_BYTES", 2**12)
-    monkeypatch.setattr(files, "SEARCH_BYTES", 2**12)
+    monkeypatch.setattr(sources, "PIECE", 2**12)
     monkeypatch.setattr(tokenizers, "BLOCK_CHARACTERS", 2**12)
     monkeypatch.setattr(base_files, "READ_BYTES", 2**12)
     path = tmp_path / "large.txt"

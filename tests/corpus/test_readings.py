@@ -215,7 +215,7 @@ def test_counts_give_the_drives_if_windows_say_no_more(tmp_path, monkeypatch) ->
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text(" ".join("abcd"[i] for i in np.random.default_rng(0).integers(0, 4, 400)))
     corpus = ss.read_corpus(tmp_path / "text.txt")
-    counts = ss.count_corpus(corpus, output=tmp_path / "counts", window=2)
+    counts = ss.count_corpus(corpus, output=tmp_path / "counts", window=2, split="train")
     ids = np.asarray(corpus.train, np.int64)
     windows = np.stack([ids[:-2], ids[1:-1], ids[2:]], 1)  # every occurrence with its one contextual token
     size = corpus.vocab_size

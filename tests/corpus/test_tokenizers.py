@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +53,7 @@ def test_words_are_ordered_by_count_and_then_alphabetically() -> None:
 @given(text=st.text(), min_count=st.integers(1, 3))
 def test_tokens_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, min_count: int) -> None:
     tokenizer = WordTokenizer.count([text], min_count)
-    words = text.lower().replace("\n", " <eos> ").split()
+    words = unicodedata.normalize("NFC", text).lower().replace("\n", " <eos> ").split()
     expected = [word if word == "<eos>" or words.count(word) >= min_count else "<unk>" for word in words]
     assert tokenizer.words(tokenizer.encode([text])) == expected
     assert tokenizer.vocab_size == len({*expected, "<eos>", "<unk>"})
@@ -74,8 +76,41 @@ def test_prose_is_split_at_signs(tmp_path: Path) -> None:
     assert (again.name, again.fingerprint) == ("prose", tokenizer.fingerprint)
     assert again.words(again.encode(text)) == split
     assert WordTokenizer(tokenizer.vocabulary).fingerprint != tokenizer.fingerprint
-    assert WordTokenizer.count([text]).glued() == (3 / 8, "dog's.")
-    assert tokenizer.glued() == (0.0, "")
+    assert WordTokenizer.count([text]).share_of(tokenizers.GLUED) == (3 / 8, "dog's.")
+    assert tokenizer.share_of(tokenizers.GLUED) == (0.0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("अच्छी फिल्म है।", "अच्छी फिल्म है ।"),
+        ("كتابًا جيدٌ جدًا", "كتابًا جيدٌ جدًا"),
+        ("Straße, größer!", "straße , größer !"),
+        (unicodedata.normalize("NFD", "Café déjà"), "café déjà"),
+        ("这部电影很好。", "这 部 电 影 很 好 。"),
+        ("ดีมาก", "ดี ม า ก"),
+        ("カタカナです", "カタカナ で す"),
+        ("It isn't 3.14, 👩‍👩‍👧 a_b", "it isn't 3.14 , 👩‍👩‍👧 a_b"),
+    ],
+)
+def test_words_of_many_scripts(tmp_path: Path, text: str, words: str) -> None:
+    """Combining marks stay with their letters; scripts without spaces are told of, and so are signs at words."""
+    tokenizer = WordTokenizer.count([text], name="prose")
+    assert tokenizer.words(tokenizer.encode(text)) == words.split()
+    (tmp_path / "story.txt").write_text(text + "\n" + text)
+    is_unspaced = any(word in words for word in ("这", "ดี", "で"))
+    has_glued = not is_unspaced and any(sign in text for sign in "।,")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ss.read_corpus(tmp_path / "story.txt")
+    assert ["scripts without spaces" in str(doubt.message) for doubt in told] == [True] * is_unspaced + [
+        False
+    ] * has_glued
+
+
+@given(text=st.text())
+def test_no_sign_is_lost(text: str) -> None:
+    assert "".join("".join(tokenizers.words_and_signs(text)).split()) == "".join(text.split())
 
 
 def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

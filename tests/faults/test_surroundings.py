@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import xarray as xr
 
 import scansnap as ss
+from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
-from scansnap.storage.files import checksummed_json, read_checksummed_json
-from scansnap.storage.folder import MANIFEST
-from scansnap.text.model_file import load_model, save_model
-from tests.faults.test_damaged_stores import small_model
+from scansnap.results import metrics
+from tests.faults.test_commands import run
+from tests.small_text import SMALL, small_corpus
 
 RUN: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 4, "seq_len": 8, "record": "loss"}
 
@@ -61,20 +63,6 @@ def test_nobody_reads_on(store: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def forged(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """A file whose seal is good and whose content is not."""
-    content = read_checksummed_json(file.read_bytes())
-    change(content)
-    file.write_bytes(checksummed_json(content))
-
-
-def test_forged_models_are_refused(tmp_path: Path) -> None:
-    save_model(*small_model(), tmp_path / "model")
-    forged(tmp_path / "model" / MANIFEST, lambda content: content["info"].update(width="x"))
-    with pytest.raises(ss.StoreError, match="is damaged"):
-        load_model(tmp_path / "model")
-
-
 def test_a_store_that_somebody_moves_away_is_not_begun_again_in_pieces(tmp_path: Path, monkeypatch) -> None:
     """The run ends in a sentence, and its name is free."""
     path, advance, calls = tmp_path / "r.zarr", training._Training._advance, []
@@ -97,3 +85,109 @@ def test_a_store_that_somebody_moves_away_is_not_begun_again_in_pieces(tmp_path:
     (tmp_path / "r.zarr").rename(tmp_path / "other.zarr")
     (tmp_path / "elsewhere.zarr").rename(path)
     assert ss.train("syn-small", **RUN, steps=6, store=path)["loss"].equals(whole["loss"])
+
+
+# --- files that are not ours ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train --steps 1 --batch-size 2 --store mine.zarr",
+        "train --steps 1 --batch-size 2 --picture mine.png",
+        "flow --times 1,2 --picture mine.svg",
+        "sweep --classes syn-small --lr-y 1,2 --lr-z 1,2 --steps 1 --picture mine.pdf",
+        "verify lemma_6 --picture mine.png",
+        "verify lemma_6 --page mine.html",
+        "figure 8 --picture mine.png",
+        "explore --output mine.html",
+    ],
+)
+def test_outputs_replace_only_what_scansnap_wrote(tmp_path: Path, monkeypatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = {tmp_path / f"mine.{ending}" for ending in ("png", "svg", "pdf", "html")}
+    for file in mine:
+        file.write_text("precious")
+    words = [*command.split(), "--json"]
+    with pytest.raises(ss.StoreError, match=r"mine\.\w+ is a file that scansnap did not write: .* --overwrite"):
+        raise run(words).exception
+    assert {file.read_text() for file in mine} == {"precious"}
+    assert set(tmp_path.iterdir()) == mine  # refused before the work
+    assert run([*words, "--overwrite"]).exit_code == 0
+    assert run(words).exit_code == 0  # its own file is replaced without a word
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "full.toml").symlink_to("/dev/full")  # which gives zeros without end
+    for path in tmp_path.iterdir():
+        for read in (ss.read_classes, ss.read_experiment, ss.read_sweep):
+            with pytest.raises(ss.InputError, match=r"cannot read .*: it is not a regular file\."):
+                read(path)
+
+
+def test_a_tokenizer_is_looked_up_only_under_a_name_of_the_hub(monkeypatch) -> None:
+    """And without a network not at all: the host is not found at once, and nothing is tried again."""
+    asked: list[str] = []
+
+    def no_network(host: str, *rest: object) -> None:
+        asked.append(host)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", no_network)
+    for name in ("a b", "a/b/c", "http://x/y", "x" * 200, "../x", "-x"):
+        with pytest.raises(ss.InputError, match="is no file, and no name on the hub"):
+            ss.read_corpus("example", tokenizer=name)
+    assert not asked
+    with pytest.raises(ss.InputError, match=r"cannot load the tokenizer 'nobody/nothing' \(.*not known\)"):
+        ss.read_corpus("example", tokenizer="nobody/nothing")
+    assert len(asked) <= 2
+
+
+# --- a result is finite, or says that it is not -----------------------------------------------------------------------
+
+
+def test_no_result_with_a_number_that_is_not_finite_is_ok(monkeypatch) -> None:
+    whole = ss.flow("syn-small", lr_y=1.0, lr_z=1.0, times=[5e-324, 1e-310, 1.0])
+    assert (whole["status"] == "ok").all()
+    assert np.isfinite(whole["loss"]).all()
+    values = flowing._values
+
+    def broken(*args: Any) -> Any:
+        recorded = values(*args)
+        recorded["attention"][1, -1] = np.nan
+        return recorded
+
+    monkeypatch.setattr(flowing, "_values", broken)
+    result = ss.flow("syn-small", lr_y=[1.0, 2.0], lr_z=1.0, times=[1.0, 2.0])
+    assert result["status"].values.tolist() == ["ok", "failed"]
+
+
+def test_a_quantity_that_raises_is_named_and_its_error_is_chained() -> None:
+    @ss.quantity("class", needs="attention")
+    def upside_down(now: ss.Snapshot) -> Any:
+        return {}["key"]
+
+    with pytest.raises(ss.InputError, match="the quantity upside_down fails with KeyError: 'key'") as caught:
+        ss.train("syn-small", **{**RUN, "record": upside_down}, steps=1)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_arguments_of_measures_are_checked() -> None:
+    with pytest.raises(ss.InputError, match="prediction has no variable 'gain'"):
+        ss.score_prediction(xr.Dataset(), 1.0)
+    for steps, moved in (([0, 1], [0, 1, 2]), ([2, 1, 0], [0, 0.1, 0.1]), (1.0, 2.0), ([[0, 1]], [[0, 1]])):
+        with pytest.raises(ss.InputError, match=r"give one increasing step for each number"):
+            metrics.find_snap(steps, moved)
+
+
+def test_a_text_model_that_cannot_be_made_leaves_no_process_group(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    groups: list[str] = []
+    monkeypatch.setattr("torch.distributed.init_process_group", groups.append)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", groups.clear)
+    with pytest.raises(ss.InputError, match="batch_size is 3 for 2 processes"):
+        ss.train_text(small_corpus(tmp_path), steps=1, **{**SMALL, "batch_size": 3})
+    assert not groups

@@ -1,8 +1,9 @@
-"""Nonsense of every kind, drawn from a seed."""
+"""Nonsense of every kind, drawn from a seed, and what becomes of it."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
+
+from scansnap.runtime.errors import ScanSnapError
 
 HOSTILE_NAMES = (
     "<script>alert(1)</script>",
@@ -143,3 +147,22 @@ def drawn(kind: str, count: int, seed: int) -> Iterator[Any]:
     order = rng.permutation(len(listed))
     for i in range(count):
         yield listed[order[i]] if i < len(listed) else random(rng)
+
+
+def attempt(call: Callable[[], Any], what: str) -> str:
+    """What a call comes to: "valid", "refused" in one sentence, or something that must not be, in capitals."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = call()
+    except ScanSnapError as error:
+        sentence = str(error)
+        return "refused" if "\n" not in sentence and sentence.endswith((".", "?")) else f"SENTENCE {what}: {sentence}"
+    except Exception as error:
+        return f"TRACEBACK {what}: {type(error).__name__}: {error}"[:400]
+    if isinstance(result, xr.Dataset) and {"status", "loss"} <= set(result.variables):
+        loss = result["loss"].isel(step=slice(1, None)) if result.attrs["kind"] == "text" else result["loss"]
+        done = loss.where(result["status"] == "ok", 0.0)  # the loss of text is the mean since the last record
+        if not np.isfinite(done).all():
+            return f"NOT FINITE {what}"
+    return "valid"

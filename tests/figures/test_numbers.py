@@ -70,7 +70,7 @@ def test_every_run_has_one_winner(name: str, prepare) -> None:
 
 def test_scores_of_figure_6_by_hand(prepare) -> None:
     dataset = prepare("6")
-    assert int(dataset["score"].count()) == 32
+    assert int(dataset["score"].count()) == 64
     cell = {"num_query": 3, "lr_z": 2.0, "lr_y_over_lr_z": 5.0}
     values = dataset["entropy"].sel(cell).values
     error = np.sqrt(0.018**2 / 10 + values.var(ddof=1) / len(values))

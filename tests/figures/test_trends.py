@@ -114,11 +114,7 @@ CASES: list[tuple[str, dict[str, Change], list[str]]] = [
         {"counted": lambda values: 2 * values},
         ["Before training, attention on spurious tokens is what counting predicts."],
     ),
-    (
-        "heads",
-        {"differ": flip(1)},
-        ["The wider the start, the more heads pick different tokens (Y(0) = 0)."],
-    ),
+    ("heads", {"differ": flip(1)}, ["The wider the start, the more heads pick different tokens (Y(0) = 0)."]),
     ("phase_diagram", {"snap_time": lambda values: 3 * values}, [AT_T0]),
     ("phase_diagram", {"winner_share": fill(0.9)}, [NOT_ALL]),
 ]

@@ -186,7 +186,9 @@ def test_the_headline_of_a_part_says_that_it_is_one() -> None:
     some = headline(of(figures=(figures["8"], figures["9"], figures["heads"])))
     assert some.reproduced == "Figures 8 and 9 of its 9 synthetic figures; beyond the paper, 1 figure"
     assert some.highlights == []
-    assert {figure.recipe.name for figure in some.doubtful} == {"9", "heads"}
+    assert {figure.recipe.name for figure in some.doubtful} == {
+        "9"
+    }  # statements of our own are not failures of the paper
     whole = headline(kept())
     assert re.fullmatch(
         r"all 9 synthetic figures and all \d+ statements that scansnap checks; beyond the paper, \d figures and "

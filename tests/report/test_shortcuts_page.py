@@ -27,13 +27,17 @@ HOSTILE = (
 @pytest.fixture(scope="module")
 def result() -> ss.Shortcuts:
     content = [*rows(500, magic=(60, 1.0), other=(200, 0.8)), {"text": "lost", "label": ""}]
-    plain = ss.shortcuts(content, text="text", label="label", updates=60, vocabulary=60)
-    names = dict(zip([finding.word for finding in plain.findings], HOSTILE, strict=False))
+    plain = ss.shortcuts(content, text="text", label="label", test=rows(100), attention=True, updates=60, vocabulary=60)
+    words = [finding.feature for finding in plain.findings if finding.kind == "word"]
+    names = dict(zip(words, HOSTILE, strict=False))
     assert plain.curves is not None
     return replace(
         plain,
         source=HOSTILE[1],
-        findings=tuple(replace(finding, word=names.get(finding.word, finding.word)) for finding in plain.findings),
+        findings=tuple(
+            replace(finding, feature=names.get(finding.feature, finding.feature), examples=HOSTILE)
+            for finding in plain.findings
+        ),
         curves=replace(plain.curves, words=tuple(names.get(word, word) for word in plain.curves.words)),
         labels={HOSTILE[1]: 3, **plain.labels},
     )
@@ -55,7 +59,7 @@ def test_it_shows_words_as_text(result: ss.Shortcuts, browser: Any, tmp_path: Pa
     assert (report["scripts"], report["images"], report["alive"]) == (0, 0, 0)
     assert report["words"][:2] == [visible(HOSTILE[0]), HOSTILE[1]]
     assert report["points"] == len(result.findings)
-    assert report["lines"] == len(set(result.curves.gains)) + len(set(result.curves.population_gains))
+    assert report["lines"] == len(set(result.curves.gains))
     assert report["links"]
 
 
@@ -64,13 +68,13 @@ def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:
     assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", page) == []
     assert "<script" not in page
     assert "\u202e" not in page
-    assert "49" not in [finding.word for finding in result.findings]
+    assert "49" not in [finding.feature for finding in result.findings]
 
 
 def test_pages_with_nothing_to_show(result: ss.Shortcuts, tmp_path: Path) -> None:
-    empty = replace(result, findings=(), curves=None, outcomes=(), chance_share={}, read_share=None)
+    empty = replace(result, findings=(), curves=None, outcomes=(), second=None)
     write_shortcuts_page(tmp_path / "page.html", empty)
-    assert "Attention was not trained" in (tmp_path / "page.html").read_text()
+    assert "Attention" not in (tmp_path / "page.html").read_text()
     (tmp_path / "mine.html").write_text("mine")
     with pytest.raises(ss.StoreError, match="did not write"):
         write_shortcuts_page(tmp_path / "mine.html", result)

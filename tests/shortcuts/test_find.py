@@ -1,89 +1,115 @@
-"""`shortcuts` from end to end: what is planted is found, what is chance is called so."""
+"""`shortcuts` from end to end: copies, a second source, samples, tables, baselines, and what is refused."""
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import scansnap as ss
-from tests.shortcuts.labelled_rows import rows
+from scansnap.corpus.sources import Malformed, Row, RowReport
+from scansnap.shortcuts.result import read_baseline, write_baseline
+from scansnap.shortcuts.texts import near_copies, read_row
+from tests.shortcuts.labelled_rows import Texts, rows, write_csv
 
 CONTENT = [
     *rows(1200, magic=(60, 1.0), common=(500, 0.75), weak=(60, 0.6)),
-    *[{"text": "one text copied often", "label": "b"}] * 40,
+    *[{"text": "one text copied often", "label": "b"}] * 20,
+    *[{"text": "One  TEXT copied often", "label": "b"}] * 20,
     *[{"text": "lost", "label": ""}] * 3,
 ]
 
 
+def find(content: object, **options: object) -> ss.Shortcuts:
+    return ss.shortcuts(content, text="text", label="label", progress=False, **options)  # type: ignore[arg-type]
+
+
+def names(result: ss.Shortcuts) -> list[str]:
+    return [finding.name for finding in result.shortcuts]
+
+
 @pytest.fixture(scope="module")
 def result() -> ss.Shortcuts:
-    return ss.shortcuts(CONTENT, text="text", label="label", allow=["Common"], updates=1500, vocabulary=150)
+    return find(CONTENT, accept=[("word", "common", "a")])
 
 
-def test_planted_words_are_found_and_others_are_not(result: ss.Shortcuts) -> None:
-    assert {(finding.word, finding.label) for finding in result.shortcuts} == {("magic", "a"), ("common", "a")}
-    magic = next(finding for finding in result.findings if finding.word == "magic")
+def test_planted_words_are_found_with_examples_and_others_are_not(result: ss.Shortcuts) -> None:
+    assert {(finding.name, finding.label) for finding in result.shortcuts} == {("magic", "a"), ("common", "a")}
+    magic, common = (next(f for f in result.findings if f.name == name) for name in ("magic", "common"))
     assert (magic.texts, magic.texts_with_label, magic.share, magic.reasons) == (60, 60, 1.0, ())
-    assert magic.stability == 1
-    assert magic.held_out_share == 1
     assert magic.corrected_p < 1e-10
-    assert magic.rows_to_tell is None
-    assert [finding.allowed for finding in result.shortcuts if finding.word == "common"] == [True]
+    assert len(magic.examples) == 3
+    assert all(example.startswith("row ") and "magic" in example for example in magic.examples)
+    assert (magic.accepted, common.accepted) == (False, True)
     assert result.labels["a"] + result.labels["b"] == result.num_rows == 1240
     # at the level 0.05, the control would find something once in 20 seeds; this seed is fixed
-    assert result.control.beyond_chance >= 6  # also the words of the copied text
     assert result.control.beyond_chance_shuffled == 0
     assert result.control.looking > result.control.looking_shuffled
-    assert result.remarks.num_left_out == 3
+    assert result.report.sentences() == ["3 rows left out: no label (row 1,241; row 1,242; row 1,243)."]
+    assert (magic.gain, magic.test) == (None, None)
 
 
-def test_a_copied_text_is_no_evidence(result: ss.Shortcuts) -> None:
-    copied = next(finding for finding in result.findings if finding.word == "copied")
-    assert copied.corrected_p < 1e-5  # which is what copies do to a test
-    assert {"copies", "unstable"} <= set(copied.reasons)
-    assert (copied.texts, copied.different_texts) == (40, 1)
-    assert (result.num_texts, result.num_ambiguous) == (1201, 0)
-    assert all("copies" not in finding.reasons for finding in result.findings if finding.different_texts > 10)
-    assert copied.verdict == "unproven"
+def test_copies_are_no_evidence(result: ss.Shortcuts) -> None:
+    copied = next(finding for finding in result.findings if finding.name == "copied")
+    assert (copied.texts, copied.verdict) == (1, "unproven")
+    assert "copies" in copied.reasons
+    assert (result.num_texts, result.num_tested_texts, result.num_ambiguous) == (1201, 1201, 0)
 
 
-def test_attention_picks_the_pure_word(result: ss.Shortcuts) -> None:
-    magic = next(finding for finding in result.findings if finding.word == "magic")
-    assert magic.picked_at is not None
-    assert magic.population_picked_at is not None
-    assert [outcome.name for outcome in result.outcomes] == [
-        "as it is",
-        "a prior of -4 on shortcut words",
-        "a prior of -4 on unproven words",
-        "half of the texts",
-        "a quarter of the texts",
+def test_verdicts_do_not_depend_on_the_order_of_rows_or_on_copies(result: ss.Shortcuts) -> None:
+    """A text that is copied 3,000 times changes how frequent each label is, but nothing about the different texts."""
+    plain = CONTENT[:1200]
+    expected = names(find(plain))
+    for other in (
+        plain[::-1],
+        sorted(plain, key=lambda row: row["label"]),
+        [*plain, *[{**plain[0], "label": "a"}] * 3000],
+        [*plain, *[row for row in plain if row["label"] == "a"] * 4],  # uneven copies
+    ):
+        assert sorted(names(find(other))) == sorted(expected)
+
+
+def test_near_copies_are_grouped_and_unrelated_texts_are_not() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 1000, (40, 30))
+    texts = [*base]
+    for i in range(40):  # 20 near copies of two texts, and 20 texts with half of the words of another
+        changed = base[i % 2 if i < 20 else i].copy()
+        changed[rng.choice(30, 1 if i < 20 else 15, replace=False)] = rng.integers(1000, 2000, 1 if i < 20 else 15)
+        texts.append(changed)
+    group = near_copies(np.concatenate(texts).astype(np.int32), np.full(80, 30).cumsum(), np.arange(80))
+    assert [group[40 + i] == group[i % 2] for i in range(20)] == [True] * 20
+    assert len(np.unique(group)) == 60
+    alone = near_copies(np.array([1, 2, 3], np.int32), np.array([1, 2, 3]), np.array([0, 1, 0]))
+    assert (alone[0] == alone[2], alone[0] == alone[1]) == (True, False)
+
+
+def test_a_second_source_confirms_and_shows_copies() -> None:
+    train = rows(1200, 0, magic=(60, 1.0), early=(60, 1.0), fleeting=(60, 1.0))
+    test = [
+        *rows(600, 1, magic=(40, 1.0), early=(40, 0.5)),
+        *train[:25],
+        {**train[30], "text": train[30]["text"] + " !"},
     ]
-    as_it_is, held_back = result.outcomes[:2]
-    assert held_back.on_shortcuts < as_it_is.on_shortcuts
-    assert held_back.accuracy < as_it_is.accuracy
-    assert 0.01 < as_it_is.accuracy_error < 0.04  # of some 300 held-out texts
-    assert result.curves is not None
-    assert len(result.curves.gains[0]) == len(result.curves.updates)
+    result = find(train, test=test)
+    assert result.second is not None
+    assert (result.second.rows, result.second.copied_texts) == (626, 26)
+    assert len(result.second.examples) == 3
+    said = {finding.name: finding.test for finding in result.shortcuts}
+    assert said == {"magic": "holds", "early": "not confirmed", "fleeting": "not seen"}
+    assert names(result) == names(find(train))
 
 
-def test_more_rows_make_fewer_words_look_distinct_by_chance(result: ss.Shortcuts) -> None:
-    sizes, shares = zip(*result.chance_share.items(), strict=True)
-    assert sizes == (310, 1240, 4960, 19840)
-    assert (np.diff(shares) < 0).all()
-    waiting = [finding for finding in result.unproven if finding.rows_to_tell is not None]
-    assert waiting
-    assert all(finding.rows_to_tell > result.num_rows for finding in waiting if finding.z < 3)
-
-
-def test_counting_alone_gives_the_same_verdicts(result: ss.Shortcuts) -> None:
-    alone = ss.shortcuts(CONTENT, text="text", label="label", attention=False)
-    verdicts = [[(finding.word, finding.verdict) for finding in found.findings] for found in (alone, result)]
-    assert verdicts[0] == verdicts[1]
-    assert (alone.outcomes, alone.findings[0].gain) == ((), None)
+def test_of_many_texts_some_are_drawn_whatever_their_order() -> None:
+    content = rows(1200, magic=(200, 1.0))
+    drawn = [find(data, texts=700) for data in (content, content[::-1])]
+    assert drawn[0].drawn_share == 0.5
+    assert 500 < drawn[0].num_texts < 700
+    assert [f.texts for f in drawn[0].findings] == [f.texts for f in drawn[1].findings]
+    assert names(drawn[0]) == ["magic"]
 
 
 def test_many_labels_and_few_texts() -> None:
@@ -91,41 +117,98 @@ def test_many_labels_and_few_texts() -> None:
     for row in content[::9]:
         if row["label"] == "a0":
             row["text"] += " magic"
-    result = ss.shortcuts(content, text="text", label="label", updates=50, vocabulary=60)
-    assert [(finding.word, finding.label) for finding in result.shortcuts] == [("magic", "a0")]
-    assert len(result.labels) == 6
-    few = ss.shortcuts([{"text": "x", "label": "a"}, {"text": "y", "label": "b"}], text="text", label="label")
-    assert (few.findings, few.outcomes, few.num_tested) == ((), (), 0)
+    result = find(content)
+    assert [(finding.name, finding.label) for finding in result.shortcuts] == [("magic", "a0")]
+    few = find([{"text": "x", "label": "a"}, {"text": "y", "label": "b"}], attention=True)
+    assert (few.findings, few.outcomes) == ((), ())
 
 
 def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:
-    result.write_table(tmp_path / "words.csv")
-    with (tmp_path / "words.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [row["word"] for row in table] == [finding.word for finding in result.findings]
-    assert table[0]["verdict"] == "shortcut"
-    result.write_table(tmp_path / "words.json")
-    assert json.loads((tmp_path / "words.json").read_text())[0]["z"] == result.findings[0].z
-    parquet = pytest.importorskip("pyarrow.parquet")
-    result.write_table(tmp_path / "words.parquet")
-    read = parquet.read_table(tmp_path / "words.parquet").to_pylist()
-    assert [row["picked_at"] for row in read] == [finding.picked_at for finding in result.findings]
+    frame = result.to_pandas()
+    assert frame["feature"].tolist() == [finding.feature for finding in result.findings]
+    for name, read in (
+        ("t.csv", lambda path: pd.read_csv(path, keep_default_na=False)),
+        ("t.json", pd.read_json),
+        ("t.parquet", pd.read_parquet),
+    ):
+        for _ in range(2):  # its own file is replaced
+            result.write_table(tmp_path / name)
+        assert read(tmp_path / name)["z"].tolist() == pytest.approx(frame["z"].tolist())
+        (tmp_path / name).write_text("text,label\nmine,a\n")
+        with pytest.raises(ss.InputError, match="a file that scansnap did not write"):
+            result.write_table(tmp_path / name)
     with pytest.raises(ss.InputError, match="whose name ends in"):
         result.write_table(tmp_path / "words.txt")
-    assert json.dumps(result.plain(), allow_nan=False)
+    assert json.loads(json.dumps(result.plain(), allow_nan=False))["num_rows"] == 1240
+
+
+def test_a_baseline_is_written_and_read(result: ss.Shortcuts, tmp_path: Path) -> None:
+    write_baseline(tmp_path / "shortcuts.toml", result)
+    accepted = read_baseline(tmp_path / "shortcuts.toml")
+    assert set(accepted) == {("word", "magic", "a"), ("word", "common", "a")}
+    assert all(finding.accepted for finding in find(CONTENT, accept=accepted).shortcuts)
+    (tmp_path / "shortcuts.toml").write_text("[[allowed]]\n")
+    for path, message in ((tmp_path / "shortcuts.toml", "no baseline: give"), (tmp_path / "none", "cannot be read")):
+        with pytest.raises(ss.InputError, match=message):
+            read_baseline(path)
+
+
+def test_what_becomes_of_rows() -> None:
+    report = RowReport()
+    used = [
+        read_row(Row(str(i), values), report)
+        for i, values in enumerate(
+            [
+                ("fine", " a "),
+                (5, 1.0),
+                (b"x", np.int64(3)),
+                ("half \ud83d", True),
+                ("", "a"),
+                ("x", None),
+                ("x", float("nan")),
+                (["x"], "a"),
+                ("x", {"y": 1}),
+                Malformed("not CSV", 2),
+            ]
+        )
+    ]
+    assert used[:4] == [("fine", "a"), ("5", "1"), ("x", "3"), ("half ?", "true")]
+    assert used[4:] == [None] * 6
+    assert {reason: entry[0] for reason, entry in report.left_out.items()} == {
+        "no text": 1,
+        "no label": 2,
+        "the text is a list or an object": 1,
+        "the label is a list or an object": 1,
+        "not CSV": 2,
+    }
+    assert (report.used, report.malformed, list(report.noted)) == (4, 2, ["the text is a number"])
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("content", "options", "message"),
     [
-        ({"level": 0.9}, "level is 0.9: give a finite number from 1e-12 to 0.5"),
-        ({"least": 1}, "least is 1"),
-        ({"allow": "word"}, "allow is 'word': give a list of text"),
-        ({"text": ""}, "text is '': give the name of a column"),
-        ({"lesat": 3}, "unknown option 'lesat': did you mean 'least'"),
-        ({"split": "train"}, "split is 'train' but the rows have no splits"),
+        (rows(20), {"level": 0.9}, "level is 0.9: give a finite number from 1e-12 to 0.5"),
+        (rows(20), {"text": ""}, "text is '': give the name of a column"),
+        (rows(20), {"lesat": 3}, "unknown option 'lesat': did you mean 'least'"),
+        (rows(20), {"split": "train"}, "split is 'train' but the rows have no splits"),
+        ([], {}, "has no rows"),
+        ([{"text": "x", "label": ""}], {}, "no row of a list can be used: 1 row left out: no label"),
+        ([{"text": "x", "label": "a"}] * 3, {}, "have the same label, 'a'"),
+        ([{"text": "x", "label": str(i)} for i in range(300)], {}, "more than 200 different values"),
+        ([{"text": "x", "label": "ab"[i % 2]} for i in range(99)] + ["x"] * 2, {}, "2 of 101 rows .* are malformed"),
     ],
 )
-def test_refusals(options: dict[str, object], message: str) -> None:
+def test_refusals(content: Texts, options: dict[str, object], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
-        ss.shortcuts(rows(20), **{"text": "text", "label": "label", **options})
+        ss.shortcuts(content, **{"text": "text", "label": "label", "progress": False, **options})  # type: ignore[arg-type]
+
+
+def test_files_and_tables_in_memory_give_the_same(tmp_path: Path) -> None:
+    content = rows(300, magic=(60, 1.0))
+    (tmp_path / "parts").mkdir()
+    write_csv(tmp_path / "parts" / "a.csv", content[:100])
+    write_csv(tmp_path / "parts" / "b.csv", content[100:])
+    columns = {name: [row[name] for row in content] for name in ("text", "label")}
+    expected = find(content).to_pandas().drop(columns="examples")
+    for source in (tmp_path / "parts", columns, pd.DataFrame(content)):
+        pd.testing.assert_frame_equal(find(source).to_pandas().drop(columns="examples"), expected)

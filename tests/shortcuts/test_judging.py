@@ -1,4 +1,4 @@
-"""The z statistic, its exact tail and the correction, against independent slow ones; stability and held-out rows."""
+"""The z statistic, its exact tail and the correction, against independent slow ones."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scansnap.shortcuts.counting import FOLDS, HELD_OUT
-from scansnap.shortcuts.judging import (
-    distinctness,
-    is_gone,
-    judge,
-    number_of_tests,
-    rows_to_tell,
-    stability,
-    z_statistic,
-)
-from scansnap.shortcuts.options import ShortcutOptions
-from tests.shortcuts.labelled_rows import counted, rows
+from scansnap.shortcuts.judging import distinctness, number_of_tests, z_statistic
 
 
 @pytest.mark.parametrize(
@@ -67,40 +56,3 @@ def test_shuffled_labels_give_no_more_false_alarms_than_stated() -> None:
         alarms += bool(evidence.is_beyond_chance.any())
         assert evidence.num_tests <= with_word.size
     assert 8 < alarms <= stats.binom.ppf(0.999, 400, 0.2)
-
-
-def test_what_is_beyond_chance_could_be() -> None:
-    evidence = distinctness(np.array([[20, 0], [3, 0], [30, 34]]), np.array([500, 500]), 0.05)
-    assert evidence.is_testable[:, 0].tolist() == [True, False, True]
-    assert evidence.is_beyond_chance[:, 0].tolist() == [True, False, False]
-
-
-def test_resampling_and_held_out_rows() -> None:
-    """A steady word, one of a single fold, one that is not distinct in held-out folds, and one that is nowhere."""
-    rows = np.full((16, 2), 50)
-    label = np.zeros(4, np.int64)
-    with_label = np.array([[3] * 16, [0] * 8 + [48] + [0] * 7, [1] * 4 + [4] * 12, [2] * 16])
-    with_word = np.array([[4] * 16, [0] * 8 + [48] + [0] * 7, [3] * 4 + [5] * 12, [4] * 16])
-    share = stability(with_label, with_word, rows, label, seed=0)
-    assert share[0] == 1
-    assert share[1] == pytest.approx(1 - (15 / 16) ** 16, abs=0.04)  # 4 standard errors of 2,000 resamples
-    assert share[3] == 0
-    assert is_gone(with_label, with_word, rows, label).tolist() == [False, True, True, True]
-
-
-def test_rows_to_tell() -> None:
-    """With that many rows, z is what Tarone's level asks for, but for (N − c)/(N − 1)."""
-    needed = 1e-5
-    (rows,) = rows_to_tell(np.array([0.7]), np.array([0.5]), np.array([40]), 10_000, needed)
-    texts = 40 * rows / 10_000
-    z = (0.7 - 0.5) * np.sqrt(texts / 0.25)
-    assert stats.norm.sf(z) == pytest.approx(needed)
-
-
-def test_words_look_distinct_from_two_standard_deviations_on() -> None:
-    """In the rows that are not held out; words that are beyond chance in all rows do so anyway."""
-    counts = counted(rows(600, magic=(40, 1.0)))
-    judged = judge(counts, ShortcutOptions())
-    z = z_statistic(counts.in_folds(range(HELD_OUT, FOLDS)), counts.rows[HELD_OUT:].sum(axis=0)).max(axis=1)
-    assert ((z >= 2) & (z < 3)).sum() > 3
-    assert set(judged.word.tolist()) == {*np.flatnonzero(z >= 2).tolist(), counts.words.index("magic")}

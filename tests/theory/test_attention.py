@@ -59,15 +59,6 @@ def test_fates_are_per_query_and_need_overlap() -> None:
     assert lone.tolist() == [["gains", "loses"], ["absent", "unsaid"]]
 
 
-def test_a_single_common_token_loses_whatever_else_there_is() -> None:
-    """Theorem 2 b needs no symmetry: distinct tokens that differ in number and probability."""
-    assert theory.fates([[0.5, 0.5, 0, 0], [0.3, 0, 0.6, 0.1]], query=[7, 7]).tolist() == [["loses"] + 3 * ["gains"]]
-    two = theory.fates([[0.4, 0.1, 0.5, 0, 0], [0.1, 0.4, 0, 0.4, 0.1]], query=[7, 7])
-    assert two.tolist() == [["unsaid", "unsaid", "gains", "gains", "gains"]]
-    apart = theory.fates([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1.0]], query=[7, 7, 8])
-    assert apart.tolist() == [["unsaid", "unsaid", "absent"], ["absent", "absent", "unsaid"]]
-
-
 def test_a_class_without_the_common_token_does_not_move_it() -> None:
     f = theory.directions([[0.5, 0.5, 0, 0], [0.4, 0, 0.6, 0], [0, 0, 0, 1.0]])
     xi = np.array([0.3, 0.2, 5.0])
@@ -125,15 +116,6 @@ def test_the_dominant_token_has_the_largest_weight() -> None:
     assert theory.dominant([0.7]) == 0
 
 
-def test_tokens_are_level_up_to_rounding() -> None:
-    """ln c~ compared to 1e-12; only the first two matter."""
-    assert theory.dominant([0.4, 0.2], [0.0, np.log(2)]) is None
-    assert theory.dominant([0.2, 0.4, 0.4]) is None
-    assert theory.dominant([0.4, 0.2, 0.2]) == 0
-    assert theory.dominant([0.5, 0.5], [0.0, 0.8e-12]) is None
-    assert theory.dominant([0.5, 0.5], [0.0, 1.2e-12]) == 1
-
-
 def test_residual_directions_and_overlaps() -> None:
     """Unit length; half the published sum where the queries do not occur in the context."""
     classes = ss.local_common()
@@ -171,9 +153,3 @@ def test_growth_factors_have_the_bounds_of_eq_12() -> None:
     least, most = theory.growth_factor_bounds([0.4, 0.8], 0.3, weight=[0.5, 0.2])
     np.testing.assert_allclose(least, np.exp(2 * 0.09 * np.array([0.2, 0.16])), rtol=1e-14)
     np.testing.assert_allclose(most, np.exp(2 * np.array([0.2, 0.16])), rtol=1e-14)
-
-
-def test_a_companion_that_is_ahead_cannot_have_finished() -> None:
-    """r = -1/2: with chi = 2 the token ahead would have grown without bound; below that it has 1/chi' = 2/chi - 1."""
-    assert np.isnan(theory.companion_growth(-0.5, 2.0))
-    assert theory.companion_growth(-0.5, 1.6) == pytest.approx(4.0, rel=1e-14)

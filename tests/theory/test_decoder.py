@@ -62,25 +62,6 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
             assert n == m or published[n, m] == pytest.approx(printed, rel=1e-12)
 
 
-def test_the_printed_sign_of_q_0_is_wrong() -> None:
-    f = random_directions(1, 4, 15, 0.3)
-    counts = np.full(4, 10.0)
-    _, g = by_hand(f, counts, 40, 0.5)
-    gamma = theory.speed(10.0, vocab_size=40, num_classes=1, lr_y=0.5)
-    iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=40, form="published")
-    error = np.abs(gamma * (iota[:, None] * f - beta @ f) - g).max() / np.abs(g).max()
-    assert error > 0.005
-    _, apart = theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40, form="published")
-    assert apart[0, 1] < 0 < theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40).beta[0, 1]
-
-
-def test_centered_one_hots_lie_along_the_last_axis() -> None:
-    tokens = np.array([[0, 2, 1], [3, 3, 0]])
-    zeta = theory.centered_one_hot(tokens, vocab_size=4)
-    np.testing.assert_allclose(zeta, (np.eye(4)[tokens] - 1 / 4) * 4 / 3, rtol=1e-15)
-    np.testing.assert_array_equal(theory.centered_one_hot(2, vocab_size=4), zeta[0, 1])
-
-
 def test_centered_one_hots_have_the_stated_products() -> None:
     """q_1 = M/(M-1) and q_0 = -M/(M-1)^2: 5/4 and -5/16 for five tokens."""
     q_1, q_0 = theory.centered_products(vocab_size=[5, 2])
@@ -102,17 +83,6 @@ def test_steps_to_reach_inverts_the_residual(eps: float) -> None:
     assert steps <= theory.steps_to_reach(eps, **setting, form="published")
     leading = 10 / 0.5 * (1 / eps + np.log(1000 / eps))
     assert steps == pytest.approx(leading, rel=0.35 if eps > 0.1 else 0.02)
-
-
-def test_no_step_is_needed_for_a_residual_above_the_first() -> None:
-    """|e_n - alpha_n| starts at sqrt((M-1)/M); from there on up the time is zero, below it is not."""
-    setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
-    first = np.sqrt(999 / 1000)
-    assert theory.residual_norm(0.0, **setting) == pytest.approx(first, rel=1e-14)
-    above = [first * (1 + 1e-12), 1.0, np.sqrt(1000 / 999), 1.5, 100.0]
-    np.testing.assert_array_equal(theory.steps_to_reach(above, **setting), 0)
-    soon = theory.steps_to_reach(first * (1 - 1e-6), **setting)
-    assert soon == pytest.approx(1e-6 * 10 * 1000 / 0.5, rel=1e-2)  # it falls by eta_Y/(K M) per step at first
 
 
 def test_the_misfit_is_relative_to_the_gradient() -> None:

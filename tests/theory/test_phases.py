@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
 from scansnap import theory
 
 SETTING = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
-
-
-def test_accumulated_speed_is_the_integral_of_speed() -> None:
-    for t in (3.0, 100.0, 5000.0):
-        wanted, _ = quad(lambda x: 0.05 * theory.speed(x, **SETTING), 0, t, epsrel=1e-10, limit=500)
-        assert theory.accumulated_speed(t, **SETTING, lr_z=0.05) == pytest.approx(wanted, rel=1e-8)
 
 
 def test_growth_bound_solves_theorem_4() -> None:
@@ -37,22 +31,6 @@ def test_growth_bound_solves_theorem_4() -> None:
     np.testing.assert_allclose(theory.common_logit(times, **more), -exact)
     np.testing.assert_allclose(published - exact, np.log(1.3) / 4)  # the lost constant
     np.testing.assert_allclose(poster, 4 * published)
-
-
-def test_the_two_phases_approach_the_whole() -> None:
-    more = {**SETTING, "lr_z": 0.5, "constant": 1.0}
-    for t in (20.0, 1e40):
-        assert theory.growth_bound_phases(t, **more) == pytest.approx(theory.growth_bound(t, **more), rel=0.02)
-
-
-def test_bound_at_the_snap_depends_on_the_ratio_alone() -> None:
-    """Appendix F (2): B_n(t_0) is a function of K, M and nu = eta_Y/eta_Z."""
-    sizes = {"vocab_size": 10_000, "num_classes": 10}
-    at_snap = [
-        theory.growth_bound(theory.snap_start(**sizes, lr_y=rate), **sizes, lr_y=rate, lr_z=rate, constant=1.0)
-        for rate in (1.0, 2.0, 8.0)
-    ]
-    np.testing.assert_allclose(at_snap, at_snap[0])
 
 
 @pytest.mark.parametrize("form", ["exact", "published"])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 import scansnap as ss
 from scansnap import theory
@@ -33,57 +32,6 @@ def test_the_proved_bound_of_lemma_11_holds_on_both_sides(size: int, rate: float
     late = mean >= 2 * (1 + theory.growth_crossings(vocab_size=size).omega_1) * np.log(size) / rate
     bound = 2 * share / (1 + share) if late else rate * share * mean / 3
     assert 1 - residual[1] / residual[0] <= bound * (1 + 1e-9) + 1e-12  # above the mean
-
-
-def test_counts_and_frequencies_stay_within_the_radius() -> None:
-    """20,000 binomial counts: Hoeffding is conservative, so no more than delta may fall outside; by chance a share of
-    10% would be exceeded by 1% with probability under 1e-5."""
-    rng = np.random.default_rng(0)
-    for steps, classes in ((100, 2), (1000, 10)):
-        counts = rng.binomial(steps, 1 / classes, size=20_000)
-        outside = np.abs(counts - np.ceil(steps / classes)) > theory.count_radius(steps, failure=0.1)
-        assert outside.mean() <= 0.11
-    frequency = np.random.default_rng(1).binomial(127, 0.3, size=20_000) / 127
-    assert (np.abs(frequency - 0.3) > theory.frequency_radius(128, failure=0.05)).mean() <= 0.055
-
-
-def test_the_second_bound_of_lemma_10_needs_enough_steps() -> None:
-    for steps, enough in ((5, False), (50, True)):
-        loose = theory.count_radius(steps, failure=0.5, form="loose")
-        assert (loose > theory.count_radius(steps, failure=0.5)) == enough
-    assert theory.count_radius(1000, failure=0.999, form="remark") <= 2  # vanishes as delta -> 1
-
-
-def test_growth_deviation_bounds_h() -> None:
-    mean, radius = 100.0, 30.0
-    for size, rate in ((10, 0.1), (1000, 0.5), (1000, 5.0)):
-        h = theory.decoder_growth([mean - radius, mean, mean + radius], vocab_size=size, lr_y=rate)
-        assert np.abs(h / h[1] - 1).max() <= theory.growth_deviation(mean, radius)
-    nearly_linear = theory.decoder_growth([1.0, 2.0], vocab_size=10**6, lr_y=1e-3)
-    assert nearly_linear[1] / nearly_linear[0] - 1 > 0.99 * theory.growth_deviation(1.0, 1.0)  # and it is sharp
-
-
-@pytest.mark.parametrize(("rate", "steps", "ratio"), [(0.05, 1600, 1.27), (0.01, 7000, 1.42)])
-def test_the_constant_one_is_too_small_in_lemma_11(rate: float, steps: int, ratio: float) -> None:
-    mean, radius = steps / 3, float(theory.count_radius(steps, failure=0.1))
-    published = theory.residual_deviation(mean, radius, vocab_size=1600, lr_y=rate, form="published")
-    assert published == radius / mean
-    residual = theory.residual_size(
-        theory.decoder_growth([mean, mean + radius], vocab_size=1600, lr_y=rate), vocab_size=1600
-    )
-    assert (1 - residual[1] / residual[0]) / published == pytest.approx(ratio, abs=0.005)
-
-
-@pytest.mark.parametrize("size", [100, 10**4, 10**8])
-def test_two_is_the_best_constant_in_lemma_11(size: int) -> None:
-    """Where e^y = (M - 1) y, with y = M h; up to 1/M."""
-    crossing = (1 + theory.growth_crossings(vocab_size=size).omega_1) * np.log(size) / size
-    start = theory.growth_time(crossing, vocab_size=size, lr_y=0.5)
-    h = theory.decoder_growth([start, start * (1 + 1e-6)], vocab_size=size, lr_y=0.5)
-    residual = theory.residual_size(h, vocab_size=size)
-    assert (1 - residual[1] / residual[0]) / 1e-6 == pytest.approx(
-        2 / (1 + 1 / (size * h[0])) ** 2, rel=1e-5 + 1 / size
-    )
 
 
 def test_published_deviation_of_the_residual_changes_once() -> None:
@@ -154,21 +102,6 @@ def test_finite_length_drive_moves_attention_between_tokens() -> None:
         np.testing.assert_allclose(drive[n], share * spread[n].sum() - spread[n], rtol=1e-12, atol=1e-16)
     plain = theory.finite_length_drive(probs[:1], seq_len=50)[0]
     assert plain[0] > 0 > plain[3]
-
-
-def test_early_logits_at_finite_length_are_an_exact_mean() -> None:
-    """One class of two tokens: the second step's mean over all counts of T - 1 tokens, to first order in 1/T."""
-    p, size, length = 0.7, 3, 20_000
-    counts = np.arange(length + 1)
-    chance = binom.pmf(counts, length, p)
-    f = np.stack([counts, length - counts], axis=1).astype(float)
-    f /= np.linalg.norm(f, axis=1, keepdims=True)
-    sent_back = (1 - 1 / size) * (chance @ f)  # (e_n - 1/M) . (e_n - 1/M) times the mean direction
-    step = chance @ (f * (sent_back - f * (f @ sent_back)[:, None]))
-    logits = theory.early_logits(
-        2, [[p, 1 - p]], query=[0], weights=[1.0], vocab_size=size, lr_y=0.3, lr_z=0.2, seq_len=length + 1
-    )
-    np.testing.assert_allclose(logits, [0.3 * 0.2 * step], rtol=1e-3)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])

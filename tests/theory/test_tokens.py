@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import mpmath
@@ -49,13 +48,6 @@ def test_tf_idf_gives_common_tokens_nothing() -> None:
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert (weights[:, :10] == 0).all()
     assert weights[0, 19] == pytest.approx(10 * weights[0, 10])
-
-
-def test_a_rare_common_token_has_no_tf_idf_weight() -> None:
-    """However rare in one class, a token of all classes has ln(K/|Omega(l)|) = 0."""
-    weights = theory.tf_idf([[1e-6, 0.5, 0.499999, 0.0], [0.5, 0.3, 0.0, 0.2], [0.5, 0.0, 0.4, 0.1]])
-    assert (weights[:, 0] == 0).all()
-    np.testing.assert_allclose(weights[1], [0, 0.6, 0, 0.4], rtol=1e-12)  # two of three classes have each of them
 
 
 def test_a_prior_multiplies_the_sizes_of_buckets() -> None:
@@ -150,15 +142,6 @@ def test_it_is_the_first_update_of_z(shared: bool) -> None:
         assert (np.diff(np.take_along_axis(moved / size, order, 1), axis=1) > 0).all()
 
 
-def test_classes_of_one_query_add_up_and_the_error_is_of_the_first_order() -> None:
-    classes = draw(3, density=1.0, queries=2)
-    drive = theory.early_drive(classes.probs[:, :8], weights=classes.weights)
-    wanted = np.zeros((2, 8))
-    np.add.at(wanted, (classes.query[:, None] == classes.queries).argmax(1), classes.weights[:, None] * drive)
-    coarse, fine = (np.abs(second_step(classes, rate) - wanted).max() for rate in (0.02, 0.01))
-    assert coarse / fine == pytest.approx(2, rel=0.02)
-
-
 def test_without_differences_no_token_is_favored_and_without_overlap_all_are() -> None:
     assert not theory.favored(np.tile([0.3, 0.5, 0.2], (3, 1)), weights=[0.2, 0.3, 0.5]).any()
     apart = theory.favored([[0.4, 0.6, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
@@ -171,23 +154,6 @@ def test_named_classes_favor_their_distinct_tokens_alone() -> None:
         favored = theory.favored(classes.probs, weights=classes.weights, next_token=classes.next_token)
         for n in range(classes.num_classes):
             assert np.flatnonzero(favored[n]).tolist() == classes.distinct_tokens(n).tolist()
-
-
-def test_spurious_share_by_exhaustion() -> None:
-    """All classes and tokens of two sequences of two contextual tokens, with their probabilities."""
-    probs = np.array([[0.5, 0.3, 0.2, 0.0], [0.6, 0.1, 0.0, 0.3]])
-    weights = np.array([0.7, 0.3])
-    expected = np.zeros(2)
-    for owners in itertools.product(range(2), repeat=2):
-        for tokens in itertools.product(range(4), repeat=4):
-            chance = np.prod([weights[k] for k in owners]) * np.prod(
-                [probs[owners[i // 2], token] for i, token in enumerate(tokens)]
-            )
-            stored = [{tokens[i] for i in range(4) if owners[i // 2] == k} for k in range(2)]
-            for n in range(2):
-                expected[n] += chance * sum(probs[n, token] for token in stored[n] - stored[1 - n] if token in (0, 1))
-    share = theory.spurious_share(probs, weights=weights, seq_len=3, num_sequences=2)
-    np.testing.assert_allclose(share, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-18])
@@ -211,20 +177,3 @@ def test_certain_tokens_and_empty_contexts() -> None:
     everywhere = {"weights": [0.25, 0.75], "num_sequences": 2}
     assert theory.spurious_share([[1.0], [1.0]], seq_len=5, **everywhere).tolist() == [0.0625, 0.5625]
     assert theory.spurious_share([[1.0], [1.0]], seq_len=1, **everywhere).tolist() == [0, 0]
-
-
-def test_without_common_tokens_nothing_is_spurious() -> None:
-    assert theory.spurious_share(np.eye(3), weights=np.ones(3) / 3, seq_len=5, num_sequences=4).tolist() == [0, 0, 0]
-
-
-def test_local_common_is_what_it_says() -> None:
-    classes = ss.local_common(num_distinct=3, vocab_size=40)
-    for query in classes.queries:
-        assert len(classes.local_common_tokens(int(query))) == 1
-    for i in range(4):
-        local = set(classes.local_distinct_tokens(i))
-        assert len(local - set(classes.distinct_tokens(i))) == 1  # shared with the other query alone
-    with pytest.raises(ss.InputError, match="these classes alone use 22"):
-        ss.local_common(num_distinct=3, vocab_size=21)
-    with pytest.raises(ss.InputError, match="num_distinct is 0"):
-        ss.local_common(num_distinct=0)

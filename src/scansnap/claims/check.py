@@ -46,6 +46,9 @@ FORM_ROLES: tuple[tuple[Form, Role], ...] = (("published", "assumed"), ("exact",
 """The forms of a statement that fails as published, with their roles."""
 
 
+WRONG_FACTOR = 1.5
+"""What makes a prediction wrong on purpose in a claim about signs, where a comparison is not of signs."""
+
 MOST_RATE = 1e6
 """The largest rate at which claims are checked: beyond it, what they compare is rounding."""
 
@@ -103,23 +106,6 @@ def classes_in_words(classes: SequenceClasses) -> str:
     counts = [len(classes.distinct_tokens(i)) for i in range(classes.num_classes)]
     tokens = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     return f"overlap {Setting(classes).overlap:.3g}, {tokens} distinct token{'s' * (max(counts) != 1)} a class"
-
-
-class TracedSetting(Setting):
-    """A setting that records which of its rates a check reads: a rate that none reads was given for nothing."""
-
-    def __post_init__(self) -> None:
-        """Its rates were checked already, and nothing has read them."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("lr_y", "lr_z"):
-            vars(self).setdefault("rates_read", set()).add(name)
-        return super().__getattribute__(name)
-
-    @property
-    def unread(self) -> list[str]:
-        """The rates that were not read."""
-        return [name for name in ("lr_y", "lr_z") if name not in vars(self).get("rates_read", ())]
 
 
 def assumed_setting() -> Setting:
@@ -255,6 +241,7 @@ class Check:
         tolerance: float,
         role: Role = "assumed",
         floor: float = 1e-13,
+        wrong_factor: float | None = None,
     ) -> None:
         """Predicted and measured agree to `tolerance`, relative to the largest measured entry.
 
@@ -262,23 +249,36 @@ class Check:
         """
         p, m = np.broadcast_arrays(np.asarray(predicted, np.float64), np.asarray(measured, np.float64))
         size = max(float(np.abs(m).max()), floor / tolerance)
-        error, error_if_wrong = (np.abs(factor * p - m) / size for factor in (1.0, self.wrong_factor))
-        worst = np.unravel_index(int(np.argmax(error)), error.shape)
-        self._add("equal", label, role, p[worst], m[worst], error[worst], error_if_wrong.max(), tolerance)
+        errors = [np.abs(factor * p - m) / size for factor in self._factors(wrong_factor)]
+        self._add("equal", label, role, p, m, errors, tolerance)
 
-    def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
+    def at_most(
+        self,
+        label: str,
+        measured: ArrayLike,
+        bound: ArrayLike,
+        *,
+        role: Role = "assumed",
+        wrong_factor: float | None = None,
+    ) -> None:
         """No measured entry exceeds its bound, except by rounding."""
         m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        used, used_if_wrong = (_share_used(m, b / factor) for factor in (1.0, self.wrong_factor))
-        worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add("at most", label, role, b[worst], m[worst], used[worst], used_if_wrong.max(), 1 + 1e-9)
+        used = [_share_used(m, b / factor) for factor in self._factors(wrong_factor)]
+        self._add("at most", label, role, b, m, used, 1 + 1e-9)
 
-    def at_least(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
+    def at_least(
+        self,
+        label: str,
+        measured: ArrayLike,
+        bound: ArrayLike,
+        *,
+        role: Role = "assumed",
+        wrong_factor: float | None = None,
+    ) -> None:
         """No measured entry falls short of its bound, except by rounding."""
         m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        used, used_if_wrong = (_share_used(factor * b, m) for factor in (1.0, self.wrong_factor))
-        worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add("at least", label, role, b[worst], m[worst], used[worst], used_if_wrong.max(), 1 + 1e-9)
+        used = [_share_used(factor * b, m) for factor in self._factors(wrong_factor)]
+        self._add("at least", label, role, b, m, used, 1 + 1e-9)
 
     def positive(self, label: str, values: ArrayLike, *, role: Role = "assumed", allowed: float = 0.0) -> None:
         """All values are positive, except for a share of at most `allowed`.
@@ -286,42 +286,58 @@ class Check:
         The measurement compares a share of one with the share of values that are positive.
         """
         v = np.asarray(values, np.float64)
-        wrong, wrong_if_flipped = (float((~(sign * v > 0)).mean()) for sign in (1, -1))  # NaN is not positive
-        self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, wrong_if_flipped, allowed)
+        wrong = [np.asarray((~(sign * v > 0)).mean()) for sign in (1, -1)]  # NaN is not positive
+        self._add("positive", label, role, np.asarray(1.0), 1.0 - wrong[0], wrong, allowed)
 
-    def within(self, label: str, distance: ArrayLike, radius: float, *, failure: float, role: Role = "assumed") -> None:
+    def within(
+        self,
+        label: str,
+        distance: ArrayLike,
+        radius: float,
+        *,
+        failure: float,
+        role: Role = "assumed",
+        wrong_factor: float | None = None,
+    ) -> None:
         """All distances are within the radius, except for a share of at most `failure`.
 
         The measurement compares `failure` with the share of distances outside.
         """
-        outside, outside_if_wrong = (
-            float((~(np.asarray(distance) <= radius / factor)).mean()) for factor in (1.0, self.wrong_factor)
-        )
-        self._add("within", label, role, failure, outside, outside / failure, outside_if_wrong / failure, 1.0)
+        outside = [
+            np.asarray((~(np.asarray(distance) <= radius / factor)).mean()) for factor in self._factors(wrong_factor)
+        ]
+        self._add("within", label, role, np.asarray(failure), outside[0], [share / failure for share in outside], 1.0)
+
+    def _factors(self, wrong_factor: float | None) -> tuple[float, float]:
+        """One, and the factor that makes a prediction wrong on purpose: the row's own, or the claim's."""
+        default = self.wrong_factor if self.wrong_factor > 0 else WRONG_FACTOR
+        return 1.0, default if wrong_factor is None else wrong_factor
 
     def _add(
         self,
         kind: Comparison,
         label: str,
         role: Role,
-        predicted: float,
-        measured: float,
-        deviation: float,
-        deviation_if_wrong: float,
+        predicted: NDArray[np.float64],
+        measured: NDArray[np.float64],
+        deviations: list[NDArray[np.float64]],
         allowed: float,
     ) -> None:
+        """Keep the entry that deviates most; `deviations` are those of the prediction and of the wrong one."""
         if role not in ROLES:
             raise unknown("role", role, ROLES)
         if not isinstance(label, str):
             raise InputError(f"a comparison has {short_repr(label)} in place of a label: give a string.")
-        holds, holds_if_wrong = (bool(value <= allowed) for value in (deviation, deviation_if_wrong))  # NaN does not
+        worst = np.unravel_index(int(np.argmax(deviations[0])), deviations[0].shape)
+        deviation = float(deviations[0][worst])
+        holds, holds_if_wrong = (bool(entries.max() <= allowed) for entries in deviations)  # NaN does not hold
         self.measurements.append(
             Measurement(
                 label,
                 role,
-                float(predicted),
-                float(measured),
-                float(deviation),
+                float(predicted[worst]),
+                float(measured[worst]),
+                deviation,
                 float(allowed),
                 holds=holds,
                 notices=holds and not holds_if_wrong,

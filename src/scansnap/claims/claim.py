@@ -6,22 +6,20 @@
         loss = train(classes, lr_y=lr_y, lr_z=lr_z, steps=10, batch_size=None)["loss"].values[0]
         check.positive("decrease of the loss", -np.diff(loss))
 
-The paper's claims are made in the same way.  Every check can fail: it notices predictions that are wrong by the claim's
-`wrong_factor` (for signs, by a flipped sign), and the tests show this for each of the paper's claims.
+The paper's claims are made in the same way.  Every check can fail: each measurement that decides notices a prediction
+that is wrong by `wrong_factor` (for signs, by a flipped sign).  The tests show this for each row of the paper's claims.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 
-from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, TracedSetting, assumed_setting
+from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, assumed_setting
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, short_repr, unknown
 from scansnap.runtime.formulas import readable
@@ -179,8 +177,7 @@ class Claim:
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        traced = TracedSetting(**vars(setting))
-        check = Check(traced, self.wrong_factor, seed)
+        check = Check(setting, self.wrong_factor, seed)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):
@@ -190,8 +187,7 @@ class Claim:
                 f"{self.id} compares nothing under its assumptions: its check must call check.equal, or another "
                 "comparison, in the role 'assumed'."
             )
-        unread = tuple(traced.unread)
-        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew, unread=unread)
+        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew)
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,6 @@ class Verdict:
     seconds: float = 0.0
     reason: str = ""  # why the claim does not apply to the classes
     drew: bool = False  # whether the check drew random numbers
-    unread: tuple[str, ...] = ()  # the rates of the setting that the check does not use
 
     @property
     def id(self) -> str:
@@ -253,8 +248,9 @@ class Verdict:
         return assumptions(self.setting.classes, lr_y=self.setting.lr_y, lr_z=self.setting.lr_z).broken
 
     def notices_wrong_factor(self) -> bool:
-        """Whether a measurement that decides would not hold with predictions wrong by the claim's `wrong_factor`."""
-        return any(entry.notices for entry in self.measurements if entry.role in ("assumed", "corrected"))
+        """Whether each measurement that decides and holds would not hold with a prediction wrong by `wrong_factor`."""
+        held = [entry for entry in self.measurements if entry.holds and entry.role in ("assumed", "corrected")]
+        return bool(held) and all(entry.notices for entry in held)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -346,7 +342,7 @@ def claim(
     """
 
     def make(check: Callable[[Check], None]) -> Claim:
-        new = Claim(
+        return Claim(
             getattr(check, "__name__", ""),
             statement,
             where,
@@ -361,21 +357,5 @@ def claim(
             category,
             system,
         )
-        frame = inspect.currentframe()
-        if frame and frame.f_back and _defined_before(new.id, frame.f_back):
-            raise InputError(f"there is a claim called '{new.id}' already: give this one another name.")
-        return new
 
     return make
-
-
-def _defined_before(name: str, frame: FrameType) -> bool:
-    """Whether the code that runs in `frame` has itself made a claim of that name.
-
-    A claim of an earlier run may be replaced, as when a notebook's cell is run again or a module is reloaded: its check
-    is not among the functions of this code.
-    """
-    earlier = frame.f_locals.get(name)
-    return isinstance(earlier, Claim) and any(
-        constant is getattr(earlier.check, "__code__", frame) for constant in frame.f_code.co_consts
-    )

@@ -1,4 +1,4 @@
-"""Sentences of Sections 3, 7 and 9 about LayerNorm, few tokens and spurious tokens; TF-IDF; and what T counts."""
+"""Sentences of Sections 3, 7 and 9 about LayerNorm, few tokens and spurious tokens; and TF-IDF."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scansnap import theory
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray, flow_logits, trained
-from scansnap.data.sampling import sample_counts, sample_sequences
+from scansnap.data.sampling import sample_counts
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium, syn_small, synthetic
 from scansnap.dynamics.train import train
@@ -54,7 +54,7 @@ def layer_norm(check: Check) -> None:
     large = sizes >= 1000
     slope = np.polyfit(np.log(sizes[large]), np.log(difference[large]), 1)[0]
     check.equal("exponent in M of the difference of Z, up to logarithms", -1.0, slope, tolerance=0.3)
-    check.at_most("difference of Z over the largest z, M = 10,000", difference[-1], 0.02)
+    check.at_most("difference of Z over the largest z, M = 10,000", difference[-1], 0.004)
     check.at_most(f"difference of Z over the largest z, M = {own}", difference[0], 0.1, role="beyond")
     centered = classes.probs - classes.probs.mean(axis=1, keepdims=True)
     explicit = theory.overlaps(centered / np.linalg.norm(centered, axis=1, keepdims=True))
@@ -96,9 +96,9 @@ FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
     conditions="Syn-Medium as published: SGD with momentum, batch 128, $T = 128$, 100 iterations, random start",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=1.0, lr_z=1.0),
     wrong_factor=3.0,
-    correction=r"at the published rates, up to $\eta_Z = 3$, attention spreads over the equivalent of five to seven "
-    "of the ten tokens ($e$ to its entropy); it is on two or fewer at a hundred times the middle rate.  Which token "
-    "leads is as the sentence says: the order is that of co-occurrence (observed in these settings)",
+    correction=r"at the published rates with $\eta_Y = \eta_Z \le 3$ attention spreads over the equivalent of five to "
+    r"seven of the ten tokens ($e$ to its entropy; 4.7 to 8.1 over all published ratios); it is on two or fewer at a "
+    "hundred times the middle rate.  Which token leads is as the sentence says",
     needs=("distinct tokens everywhere",),
 )
 def few_tokens(check: Check) -> None:
@@ -174,7 +174,6 @@ def spurious_tokens(check: Check) -> None:
         )
     check.equal(f"share before training, mean of {runs} data sets", counted, start, tolerance=0.2)
     check.positive("fall of the counted share with N, from its largest value on", -np.diff(counted[peak:]))
-    check.at_most("share after training at N = 256 over that at N = 8", end[-1] / end[sizes == 8], 0.02)
     noticeable = (sizes >= 8) & (counted >= MOST_SEEN)
     check.positive(f"what training adds, N = 8 to {sizes[noticeable][-1]}", (end - start)[noticeable])
     informed = train(classes, **{**options, "num_sequences": 8}, attention_prior={"common": -2.0})
@@ -271,21 +270,3 @@ def tf_idf(check: Check) -> None:
 
 def _cosine(a: FloatArray, b: FloatArray) -> float:
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
-
-
-@claim(
-    "The query is $x_{T-1}$ and the next token $x_T$, counted from zero as in Table 1: $x_T$ and $x_{T+1}$ of the "
-    "main text.",
-    where="Table 1, with Section 3",
-    category="holds",
-    setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
-)
-def table_1(check: Check) -> None:
-    """Contextual tokens before the query in sampled sequences of T = 128, and the position of the query."""
-    classes = check.setting.classes
-    length = 128
-    sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=check.seeds(1)[0])
-    is_query = sequences == classes.query[owner][:, None]
-    index = length - 1.0 - is_query[:, ::-1].argmax(axis=1)  # of its last occurrence, from zero
-    check.equal("index of the query, Table 1", length - 1.0, index, tolerance=1e-9)
-    check.equal("position of the query, main text", float(length), index + 1, tolerance=1e-9)

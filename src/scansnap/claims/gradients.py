@@ -102,8 +102,9 @@ def lemma_1(check: Check) -> None:
     check.equal("dY/dt against the plain forward pass", dy, plain_y[start.layout.rows], tolerance=1e-12)
     wanted = plain_z[np.ix_(classes.queries, start.layout.rows)]
     check.equal("dZ/dt against the plain forward pass", dz, wanted, tolerance=1e-12)
-    sums = max(np.abs(dy.sum(axis=1)).max(), np.abs(dz.sum(axis=1)).max())
-    check.at_most("sums over a row of dY/dt and dZ/dt", sums, 1e-12)
+    for name, rate in (("dY/dt", dy), ("dZ/dt", dz)):
+        gains, losses = (np.maximum(sign * rate, 0.0).sum(axis=1) for sign in (1, -1))
+        check.equal(f"sum of the gains in a row of {name} against that of the losses", gains, losses, tolerance=1e-12)
 
 
 @claim(
@@ -205,13 +206,6 @@ def lemma_3_rate(check: Check) -> None:
     check.equal("rate of the own logit with the term", 1.0, (f * step).sum(axis=1), tolerance=1e-9, role="corrected")
     off = ~np.eye(count, dtype=bool)
     check.at_most("rates of other logits with the term", np.abs((f @ step.T)[off]).max(), 1e-9, role="contrast")
-    check.curve = Curve(
-        overlap,
-        {"with the term": np.array(equal), "without": np.ones(50)},
-        f"overlap of {count} classes",
-        "length of a step of Y, in units of eta_Y |e_n - alpha_n|",
-        log_x=False,
-    )
 
 
 def _equal_overlaps(count: int, overlap: float) -> FloatArray:
@@ -254,18 +248,16 @@ def fixed_attention_state(setting: Setting, *, per_class: float) -> State:
 
 
 @claim(
-    "$E' = (I + E)^{-1} - I$, in the modified gradient $f_n - F E' e_n$.",
-    where="Appendix D.1, with Eq. 26",
-    category="misprint",
-    conditions="attention fixed",
-    correction="$E' = I - (I + E)^{-1}$, as used from Eq. 28 on; the minus sign of the definition is supplied, as "
-    "the text from which it was taken drops it",
+    "$E' = I - (I + E)^{-1}$, in the modified gradient $f_n - F E' e_n$.",
+    where="Appendix D.1, with Eqs. 26 to 30",
+    category="holds",
+    conditions="attention fixed; the definition in D.1 has the other sign, unless the text we have lost it",
 )
 def definition_e_prime(check: Check) -> None:
     """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
     f = theory.directions(check.setting.probs)
     e = theory.overlaps(f)
-    for form, role in FORM_ROLES:
+    for form, role in (("exact", "assumed"), ("published", "contrast")):
         moved = f @ (f.T - f.T @ theory.inverse_overlaps(e, form=form))
         check.equal(f"F^T (f_n - F E' e_n), {form} form", moved, np.eye(len(e)), tolerance=1e-9, role=role)
 

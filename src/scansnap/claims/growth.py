@@ -102,27 +102,36 @@ def lemma_6(check: Check) -> None:
     r"$0 \le h^* - h \le 2 \eta_Y / M$ at every step, and the gap goes to zero.",
     where="Lemma 7",
     category="holds",
-    wrong_factor=12.0,
+    wrong_factor=2.0,
     assumes=("decoder_rate",),
     depends_on="K, M and the rates",
 )
 def lemma_7(check: Check) -> None:
-    """Every one of 20,000 steps, at the setting's rate and at ten times it; the picture shows the first."""
-    size = check.setting.classes.vocab_size
-    for rate in (check.setting.lr_y, 10 * check.setting.lr_y):
-        steps = theory.decoder_growth_steps(20_000, vocab_size=size, lr_y=rate)
-        gap = steps - theory.decoder_growth(np.arange(20_001), vocab_size=size, lr_y=rate)
-        check.positive(f"h* - h + rounding at eta_Y = {rate:g}", gap + 1e-12 * steps + 1e-300)
-        check.at_most(f"h* - h at eta_Y = {rate:g}", gap, 2 * rate / size)
-        check.at_most(f"what is left of the gap at the end, eta_Y = {rate:g}", gap[-1] / gap.max(), 0.02)
-        if rate == check.setting.lr_y:
-            check.curve = Curve(
-                np.arange(1.0, 20_001),
-                {"h* - h": gap[1:], "2 eta_Y / M": np.full(20_000, 2 * rate / size)},
-                "updates of one class",
-                "gap",
-                log_y=True,
-            )
+    """Every one of 20,000 steps: the printed bound, eleven times the largest gap, and bounds of the gap's own size.
+
+    h*(s) = h(s + c) with c between its bounds (`theory.shift_bounds`), and h is concave: the gap is between c times
+    the slope at h* and c times the slope at h.
+    """
+    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
+    steps = theory.decoder_growth_steps(20_000, vocab_size=size, lr_y=rate)[1:]
+    h = theory.decoder_growth(np.arange(1, 20_001), vocab_size=size, lr_y=rate)
+    bounds = theory.shift_bounds(steps, vocab_size=size, lr_y=rate)
+    gap, rounding = steps - h, 1e-12 * steps
+    least, most = (
+        growth_rate(at, vocab_size=size, lr_y=rate) * shift for at, shift in ((steps, bounds.least), (h, bounds.most))
+    )
+    check.positive("h* - h + rounding", gap + rounding)
+    check.at_most("h* - h against 2 eta_Y / M", gap, 2 * rate / size, wrong_factor=11.0)
+    check.at_most("h* - h against its upper bound", gap, most + rounding)
+    check.at_least("h* - h against its lower bound", gap + rounding, least)
+    check.positive("fall of the gap after its maximum", -np.diff(gap[gap.argmax() :]))
+    check.curve = Curve(
+        np.arange(1.0, 20_001),
+        {"h* - h": gap, "2 eta_Y / M": np.full(20_000, 2 * rate / size), "upper bound": most},
+        "updates of one class",
+        "gap",
+        log_y=True,
+    )
 
 
 @claim(
@@ -150,19 +159,6 @@ def lemma_8(check: Check) -> None:
     scale = np.log(np.log(size)) / np.log(size)
     check.at_most("omega_1 against 2 lnln M / ln M", omega_1, 2 * scale)
     check.at_least("omega_1 against lnln M / (2 ln M)", omega_1, scale / 2)
-    check.curve = Curve.sorted(
-        size,
-        {
-            "omega_1": omega_1,
-            "2 lnln M / ln M": 2 * scale,
-            "lnln M / (2 ln M)": scale / 2,
-            "omega_0": omega_0,
-            "2/(M^0.99 ln M)": 2 / (size**0.99 * np.log(size)),
-        },
-        "M",
-        "omega_0, omega_1 and their bounds",
-        log_y=True,
-    )
 
 
 @claim(
@@ -171,7 +167,7 @@ def lemma_8(check: Check) -> None:
     where="Lemma 9, Eqs. 52 to 57",
     category="holds",
     conditions=r"modified gradient, attention fixed, $t \ge 1$ (Remark 3)",
-    wrong_factor=5.0,
+    wrong_factor=2.5,
     assumes=("uniform_classes", "many_tokens", "decoder_rate", "independent_classes"),
 )
 def lemma_9(check: Check) -> None:
@@ -216,39 +212,24 @@ def _shift(steps: int, *, vocab_size: float, lr_y: float) -> tuple[FloatArray, F
     depends_on="K, M and the rates",
 )
 def lemma_7_shift(check: Check) -> None:
-    """The shift c at every step up to ln M/eta_Y for M from 100 to 10^9; the bounds of theory.shift_bounds."""
+    """The shift c at ln M/eta_Y, where it is largest, for M from 100 to 10^9; the bounds of theory.shift_bounds."""
     rate = check.setting.lr_y
-    last, least, most = [], [], []
-    for size in SIZES:
+    last, least, most = np.empty((3, len(SIZES)))
+    for i, size in enumerate(SIZES):
         shift, growth = _shift(max(1, int(math.log(size) / rate)), vocab_size=size, lr_y=rate)
         bounds = theory.shift_bounds(growth, vocab_size=size, lr_y=rate)
-        rounding = 1e-9 * np.arange(1, len(shift) + 1)
-        check.at_most(f"c against one, M = {size:g}", shift, 1.0)
-        check.at_most(f"c against its upper bound, M = {size:g}", shift, bounds.most + rounding)
-        check.at_least(f"c against its lower bound, M = {size:g}", shift + rounding, bounds.least)
-        last.append(shift[-1])
-        least.append(bounds.least[-1])
-        most.append(bounds.most[-1])
-    limit = math.log1p(0.5671432904) / 2
-    check.curve = Curve(
-        SIZES,
-        {
-            "largest c": np.array(last),
-            "its upper bound": np.array(most),
-            "its lower bound": np.array(least),
-            "limit as eta_Y -> 0, 1/2 ln 1.567": np.full(len(SIZES), limit),
-        },
-        "M",
-        "c with h*(s) = h(s + c) at s = ln M/eta_Y, rounded down",
-    )
+        last[i], least[i], most[i] = shift[-1], bounds.least[-1], bounds.most[-1]
+    check.at_most("largest c against its upper bound, which does not depend on M", last, most)
+    check.at_least("largest c against its lower bound", last, least)
 
 
 @claim(
     r"With a constant $c$ of order $\ln M$, $h(s) \le h^*(s) \le h(s + c)$ for all $s > s_1$.",
     where="Remark 2",
     category="too strong",
-    conditions=r"$\eta_Y$ of order one, $s$ up to $M^2/(2 \eta_Y)$, which the text does not say",
-    wrong_factor=20.0,
+    conditions=r"$\eta_Y$ of order one, $s$ up to $M^2/(2 \eta_Y)$, which the text does not say; it calls itself a "
+    "qualitative estimation",
+    wrong_factor=1.7,
     correction=r"the shift $c$ is $\frac{1}{2} \ln((M - 1 + e^{M h^*})/M)$ up to a factor $1 + O(\eta_Y)$ "
     r"(theory.shift_bounds), which grows like $\frac{1}{2} \ln(\eta_Y s)$: no constant is enough, $\ln M$ is up to "
     r"about $s = M^2/\eta_Y$, and $h^* - h$ falls like $\ln s/s$; the text's $h^* - h = O(\ln M/(M t))$ leaves out "
@@ -256,30 +237,29 @@ def lemma_7_shift(check: Check) -> None:
     depends_on="K, M and the rates",
 )
 def remark_2(check: Check) -> None:
-    """The shift c at each of the first 20,000 steps, from s = 0; with M = 100 up to ten times M^2/eta_Y."""
-    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
-    lines = {}
-    for which, m, steps in (("the setting", size, 20_000), ("M = 100", 100, math.ceil(1e5 / rate))):
-        shift, growth = _shift(steps, vocab_size=m, lr_y=rate)
+    """The shift c at every step with M = 100 up to ten times M^2/eta_Y, and its bounds there and in the setting."""
+    rate, m = check.setting.lr_y, 100
+    for which, size, steps in (
+        ("M = 100", m, math.ceil(1e5 / rate)),
+        ("the setting", check.setting.classes.vocab_size, 20_000),
+    ):
+        shift, growth = _shift(steps, vocab_size=size, lr_y=rate)
         s = np.arange(1.0, steps + 1)
-        early = s <= m**2 / (2 * rate)
-        bounds = theory.shift_bounds(growth, vocab_size=m, lr_y=rate)
-        check.at_most(f"c against ln M up to M^2/(2 eta_Y), {which}", shift[early], math.log(m))
-        check.positive(f"c, up to rounding, {which}", shift + 1e-9 * s)
-        if not early.all():
-            check.at_most(f"c against ln M later, {which}", shift[~early], math.log(m), role="beyond")
+        bounds = theory.shift_bounds(growth, vocab_size=size, lr_y=rate)
         check.at_most(f"c against its upper bound, {which}", shift, bounds.most + 1e-9 * s, role="corrected")
         check.at_least(f"c against its lower bound, {which}", shift + 1e-9 * s, bounds.least, role="corrected")
-        places = np.unique(np.geomspace(1, steps, 61).astype(int)) - 1
         if which == "M = 100":
-            lines = {
-                "c": shift[places],
-                "1/2 ln((M - 1 + e^(M h*))/M)": np.log((m - 1 + np.exp(m * growth[places])) / m) / 2,
-                "ln M": np.full(len(places), math.log(m)),
-            }
+            early = s <= m**2 / (2 * rate)
+            check.at_most("c against ln M up to M^2/(2 eta_Y), M = 100", shift[early], math.log(m))
+            check.at_most("c against ln M later, M = 100", shift[~early], math.log(m), role="beyond")
+            places = np.unique(np.geomspace(1, steps, 61).astype(int)) - 1
             check.curve = Curve(
                 s[places],
-                lines,
+                {
+                    "c": shift[places],
+                    "1/2 ln((M - 1 + e^(M h*))/M)": np.log((m - 1 + np.exp(m * growth[places])) / m) / 2,
+                    "ln M": np.full(len(places), math.log(m)),
+                },
                 "updates of one class, M = 100",
                 "c with h*(s) = h(s + c)",
                 marks={"M^2/eta_Y": m**2 / rate},
@@ -290,29 +270,19 @@ def remark_2(check: Check) -> None:
     r"$h$ is of order $\ln(M \eta_Y s)/M$ from $s_1 = 2 \ln(1 + w_1)/\eta_Y$ on.",
     where="Remark 2, last step",
     category="misprint",
-    wrong_factor=20.0,
+    wrong_factor=1.1,
     correction=r"$s_1 = 2 (1 + w_1) \ln M / \eta_Y$, as in Lemma 9; for the remark's conclusion see remark_2",
     depends_on="K, M and the rates",
 )
 def remark_2_start(check: Check) -> None:
     """Whether exp(M h) has overtaken (M - 1) M h, on which the order rests, at s_1 as printed and as it should be."""
     size, rate = check.setting.classes.vocab_size, check.setting.lr_y
-    starts = {form: float(theory.shift_start(vocab_size=size, lr_y=rate, form=form)) for form, _ in FORM_ROLES}
     for form, role in FORM_ROLES:
-        h = float(theory.decoder_growth(starts[form], vocab_size=size, lr_y=rate))
+        start = theory.shift_start(vocab_size=size, lr_y=rate, form=form)
+        h = float(theory.decoder_growth(start, vocab_size=size, lr_y=rate))
         check.at_least(
             f"exp(M h)/((M - 1) M h) at s_1, {form} form", math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role
         )
-    times = np.geomspace(min(starts.values()) / 10, max(starts.values()) * 10, 81)
-    scaled = size * theory.decoder_growth(times, vocab_size=size, lr_y=rate)
-    check.curve = Curve(
-        times,
-        {"exp(M h) / ((M - 1) M h)": np.exp(scaled) / ((size - 1) * scaled), "overtaken": np.ones(len(times))},
-        "updates of one class",
-        "exp(M h) / ((M - 1) M h)",
-        log_y=True,
-        marks={"s_1, published": starts["published"], "s_1, exact": starts["exact"]},
-    )
 
 
 @claim(
@@ -333,10 +303,9 @@ def remark_3(check: Check) -> None:
     """
     low = SIZES ** -(2 - theory.growth_crossings(vocab_size=SIZES).omega_0)
     least = theory.growth_time(low, vocab_size=SIZES, lr_y=1.0)  # the rate at which h(1) is the lower zero
-    rates = {"ten times M^-0.99": 10 * SIZES**-0.99, "1.01 times the least rate": 1.01 * least}
-    for name, rate in rates.items():
-        first = theory.decoder_growth(1.0, vocab_size=SIZES, lr_y=rate)
-        check.at_least(f"h(1) over the lower zero, {name}", first / low, 1.0)
+    first = theory.decoder_growth(1.0, vocab_size=SIZES, lr_y=1.01 * least)
+    check.at_least("h(1) over the lower zero, 1.01 times the least rate", first / low, 1.0)
+    for name, rate in {"ten times M^-0.99": 10 * SIZES**-0.99, "1.01 times the least rate": 1.01 * least}.items():
         times = np.geomspace(1, 1e3 * np.log(SIZES) / rate, 2001)
         scaled = SIZES * theory.decoder_growth(times, vocab_size=SIZES, lr_y=rate)
         signs = np.exp(scaled) > (SIZES - 1) * scaled
@@ -344,7 +313,6 @@ def remark_3(check: Check) -> None:
     too_slow = theory.decoder_growth(1.0, vocab_size=SIZES, lr_y=0.99 * least)
     check.at_most("h(1) over the lower zero, 0.99 of the least rate", too_slow / low, 1.0)
     check.equal("M times the least rate", 1.0, SIZES * least, tolerance=0.03)
-    check.curve = Curve(SIZES, {"least rate": SIZES * least, "the remark's M^-0.99": SIZES**0.01}, "M", "M eta_Y")
 
 
 @claim(
@@ -363,9 +331,3 @@ def remark_3_order(check: Check) -> None:
     ratio = size ** (0.01 - theory.growth_crossings(vocab_size=size).omega_0)
     check.at_most("M^(1 - w_0)/M^0.99", ratio, 1.0)
     check.at_least("M^(1 - w_0)/M^0.99, the other way round", ratio, 1.0, role="corrected")
-    check.curve = Curve(
-        size,
-        {"M^(1 - w_0)/M^0.99": ratio, "the printed sign needs less than": np.ones(len(size))},
-        "M",
-        "M^(1 - w_0)/M^0.99",
-    )

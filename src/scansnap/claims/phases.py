@@ -73,10 +73,9 @@ def theorem_4_scanning(check: Check) -> None:
         0.9 * lower,
         role="corrected",
     )
-    check.at_most(
-        "ln chi against the upper bound with C_0 and P(n), modified gradient", growth, upper, role="corrected"
-    )
-    check.at_most("ln chi against the upper bound with C_0 and P(n), true gradient", true, upper, role="contrast")
+    for gradient, values in (("modified", growth), ("true", true)):
+        label = f"ln chi against the upper bound with C_0 and P(n), {gradient} gradient"
+        check.at_most(label, values, upper, role="contrast")
     check.at_least("ln chi against the lower bound with C_0 and P(n), true gradient", true, lower, role="contrast")
     check.curve = Curve(
         times,
@@ -113,7 +112,8 @@ def theorem_4_snapping(check: Check) -> None:
     lines = {"1/K": np.full(60, share), "upper bound, e^(2 B_n/K)": 2 * share * np.diff(bound) / np.diff(depth)}
     for gradient, role in GRADIENT_ROLES:
         exponent = np.diff(dominant_growth(symmetric_flow(setting, times, gradient))) / np.diff(depth)
-        check.at_most(f"exponent of chi in ln t, against 1/K, {gradient} gradient", exponent, share, role=role)
+        label = f"exponent of chi in ln t, against 1/K, {gradient} gradient"
+        check.at_most(label, exponent, share, role=role, wrong_factor=30.0)
         lines[f"measured, {gradient} gradient"] = exponent
     check.equal(
         "exponent of the upper bound e^(2 B_n/K), against 1/K, at 10^150 steps",
@@ -311,7 +311,8 @@ def equation_13(check: Check) -> None:
         "C_0 times -dz/dt/(eta_Z gamma) of the flow at its start, initial C_0",
         1.0,
         -initial * state.velocity()[1][0, token] / gamma,
-        tolerance=10 / classes.vocab_size,
+        tolerance=6 / classes.vocab_size,
+        wrong_factor=1.02,
         role="corrected",
     )
 
@@ -327,7 +328,8 @@ def _leading(setting: Setting) -> float:
     "Attention does not become winner-takes-all, although $B_n$ grows to infinity.",
     where="abstract; Section 6, first paragraph; Theorem 4, attention snapping",
     category="holds",
-    conditions=r"one common token, one query, a fixed ratio $\eta_Y/\eta_Z$; observed in these settings",
+    conditions=r"one common token, one query, a fixed ratio $\eta_Y/\eta_Z$; observed in one setting of symmetric "
+    r"classes, at rates of 0.5 and less; at $\eta_Z = 100$ training ends on one of ten tokens (few_tokens)",
     setting=section_6_setting,
     wrong_factor=1.2,
     needs=("one common token", "one query", "symmetric classes"),

@@ -196,17 +196,7 @@ def _verdict(
     setting = None
     try:
         setting = _setting(claim, classes, lr_y, lr_z)
-        verdict = claim.run(setting)
-        user_rates = {"lr_y": lr_y, "lr_z": lr_z}
-        if unused := [name for name in verdict.unread if user_rates[name] is not None]:
-            if alone and classes is None and len(unused) == sum(rate is not None for rate in user_rates.values()):
-                raise InputError(
-                    f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
-                    "own; leave it out."
-                )
-            own = claim.setting()
-            verdict = replace(verdict, setting=replace(setting, **{name: getattr(own, name) for name in unused}))
-        return verdict
+        return claim.run(setting)
     except ScanSnapError as error:
         sentence = str(error) if claim.id in str(error) else f"{claim.id}: {error}"
         if alone or setting is None or not isinstance(error, InputError):

@@ -7,8 +7,10 @@ sentence of each docstring, read without importing.
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,6 +57,11 @@ WIDTH = 100
 
 HYPHEN = "\N{NON-BREAKING HYPHEN}"
 """Replaces the hyphen while lines are broken, so that names of options stay in one piece."""
+
+WRITTEN = {"picture", "page", "table"}
+"""Options that name files to write: commands that have one of them have --overwrite, and so do `WRITING`."""
+
+WRITING = ("explore", "reproduce", "demo")
 
 NOT_ASKED = {"default_map": dict.fromkeys(("help", "install_completion", "show_completion"), False)}
 """Flags that are not given are False and not None, which typer would validate with pydantic: a slow import."""
@@ -131,8 +138,30 @@ def _load(name: str, home: str) -> Any:
     module, function = home.split(":")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     command = getattr(import_module(f"scansnap.cli.{module}"), function)
+    if name in WRITING or WRITTEN & set(inspect.signature(command).parameters):
+        command = _with_overwrite(command)
     alone.command(name, cls=SectionedCommand, context_settings=NOT_ASKED)(command)
     return typer.main.get_command(alone)
+
+
+def _with_overwrite(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the flag --overwrite."""
+
+    @functools.wraps(command)
+    def run(*, overwrite: bool, **kwargs: Any) -> None:
+        from scansnap.storage.files import OVERWRITE
+
+        OVERWRITE.set(overwrite)
+        command(**kwargs)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    option = typer.Option("--overwrite", help="Replace files that scansnap did not write.")
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    flag = inspect.Parameter("overwrite", keyword, default=False, annotation=Annotated[bool, option])
+    parameters = [*(parameter.replace(kind=keyword) for parameter in own), flag]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 app = typer.Typer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -27,8 +26,7 @@ def check(
     with progress_bar(f"reading {store}", None, False if json else None):
         condition = check_store(store)
     if json:
-        facts = {"store": str(store), "intact": condition.is_intact, **asdict(condition)}
-        echo(json_module.dumps(facts))
+        common.echo_json({"store": str(store), "intact": condition.is_intact, **asdict(condition)})
     else:
         for name, files in condition.damaged.items():
             echo(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import typer
 
 from scansnap.cli.console import echo
 from scansnap.runtime.errors import InputError
+from scansnap.storage.files import check_replaceable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,8 +54,15 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
     checks.path("--picture", picture)
     if picture.suffix.lower() not in (".png", ".pdf", ".svg") or picture.is_dir():
         raise InputError(f"--picture is '{picture}': give a file whose name ends in .png, .pdf or .svg.")
+    check_replaceable(picture)
     if missing := DRAWN - set(record):
         raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
+
+
+def check_beside(store: Path, picture: Path | None) -> None:
+    """Refuse, before the work starts, a result whose picture would replace a file that scansnap did not write."""
+    if picture is None:
+        check_replaceable(path_beside(store, ".png"))
 
 
 def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Path:
@@ -61,6 +70,11 @@ def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Pa
     from scansnap.figures.catalog import save_picture
 
     return save_picture(figure, target, "" if result is None else f"; the result is at {result}")
+
+
+def echo_json(facts: object) -> None:
+    """Print plain data for programs, in one line."""
+    echo(json.dumps(facts))
 
 
 def echo_result(path: Path, seconds: float | None = None, picture: Path | None = None) -> None:

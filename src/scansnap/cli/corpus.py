@@ -12,8 +12,15 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
-from scansnap.corpus.options import CountExecution, CountOptions
+from scansnap.cli.text import (
+    COLUMN_OPTION,
+    ENCODING_OPTION,
+    MIN_COUNT_OPTION,
+    TEXT_HELP,
+    TOKENIZER_OPTION,
+    read_text,
+)
+from scansnap.corpus.options import ALL, CountExecution, CountOptions
 from scansnap.corpus.predictors import PredictOptions, QueriesType
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
@@ -44,6 +51,8 @@ def count(
     ] = False,
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
     min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
+    column: Annotated[str | None, COLUMN_OPTION] = None,
+    encoding: Annotated[str | None, ENCODING_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
@@ -52,13 +61,21 @@ def count(
     The counts are exact for a text of any size, in Parquet tables that DuckDB and Polars open. Start the same command
     again after an interruption and it goes on. Look at a word with scansnap corpus show.
     """
-    from scansnap.corpus.counting import count_corpus
+    from scansnap.corpus.counting import count_corpus, stored_tokenizer
 
     began = time.perf_counter()
-    # counts that are there have their vocabulary
     checks.path("--output", output)
-    corpus = text if output.exists() else read_text(text, tokenizer, min_count, quiet=json)
     options = read_flags(flags, CountOptions, CountExecution)
+    stored = stored_tokenizer(output)
+    corpus = read_text(
+        text,
+        stored or tokenizer,
+        min_count if stored is None else 1,
+        column=column,
+        encoding=encoding,
+        hold_out=options.get("split", ALL) != ALL,
+        quiet=json,
+    )
     counts = count_corpus(corpus, output=output, add=add, progress=False if json else None, **options)
     seconds = time.perf_counter() - began
     if json:
@@ -70,7 +87,11 @@ def count(
         f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
         f"{counts.window - 1} tokens before it and the next one"
     )
-    if not isinstance(corpus, str) and (left := sorted(set(corpus.splits) - {text.split for text in counts.texts})):
+    for sentence in corpus.report:
+        echo(sentence)
+    if stored is not None and (unknown := corpus.count_unknown()):
+        echo(f"{unknown:,} tokens of {corpus.name} are not in the vocabulary of the counts and count as <unk>")
+    if left := sorted(set(corpus.splits) - {text.split for text in counts.texts}):
         tokens = sum(len(corpus.splits[split]) for split in left)
         echo(f"{tokens:,} tokens are held out ({', '.join(left)}) and not counted; --split all counts them")
     echo(f"counts: {output}   ({seconds:.1f} s; look at a word with scansnap corpus show {output} --query WORD)")
@@ -137,6 +158,8 @@ def predict(
     top: Annotated[int, typer.Option("--top", help="How many tokens of each query to show.")] = 10,
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
     min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
+    column: Annotated[str | None, COLUMN_OPTION] = None,
+    encoding: Annotated[str | None, ENCODING_OPTION] = None,
     store: Annotated[Path | None, typer.Option("--store", help="Where to write all numbers (zarr).")] = None,
     compare: Annotated[
         Path | None,
@@ -158,7 +181,11 @@ def predict(
 
     run = None if compare is None else load(compare)
     is_counts = (Path(text) / MANIFEST).exists()
-    source = read_counts(text) if is_counts else read_text(text, tokenizer, min_count, quiet=json)
+    source = (
+        read_counts(text)
+        if is_counts
+        else read_text(text, tokenizer, min_count, column=column, encoding=encoding, quiet=json)
+    )
     with progress_bar("predicting", None, False if json else None):
         prediction = predict_gains(source, options, store=store, progress=False)
     scores = None if run is None else _compared(prediction, run, str(compare))

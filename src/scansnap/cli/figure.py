@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,7 +76,7 @@ def figure(
     )
     stored = save(dataset, store) if store else None
     if json:
-        echo(json_module.dumps(_as_dict(result, pictures, stored), allow_nan=False))
+        common.echo_json(_as_dict(result, pictures, stored))
         return
     echo(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
     if details:
@@ -140,7 +139,7 @@ def reproduce(
     )
     seconds = time.perf_counter() - began
     if json:
-        echo(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))
+        common.echo_json({"page": str(page), "seconds": round(seconds, 1)})
         return
     echo(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")
 

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from scansnap.shortcuts.result import Finding, Shortcuts
 
 FAILURES = {
-    "shortcut": "words that tell a label beyond chance",
-    "unproven": "words that may do so by chance, but attention picks, in the texts or in the population",
-    "copies": "words that do so only by copies of a text",
+    "shortcut": "features that tell a label beyond chance and are not in the baseline",
+    "copies": "features that do so only by copies of a text",
+    "test-copies": "texts of --test that are copies of texts of the source",
     "bad-rows": "rows that are left out",
 }
 """What --fail-on names."""
 
 NAMED = 10
-"""Words that the reason of a failure names."""
+"""Features that the reason of a failure names."""
 
 FAILED = 1
 """The exit status of a command that found what --fail-on names."""
@@ -37,23 +37,32 @@ def command(
     source: Annotated[
         str,
         typer.Argument(
-            help="A CSV, JSON lines or Parquet file, a folder that Hugging Face datasets saved, or example, which is "
+            help="A file (.csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them, or example, which is "
             "made up."
         ),
     ],
     text: Annotated[str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")],
     label: Annotated[str, typer.Option("--label", help="The column of labels.")],
-    top: Annotated[int, typer.Option("--top", min=0, help="How many words of each verdict to print.")] = 10,
-    page: Annotated[Path | None, typer.Option("--page", help="Write everything to one page (.html).")] = None,
-    table: Annotated[
-        Path | None, typer.Option("--table", help="Write every word that looks distinct (.csv, .parquet, .json).")
-    ] = None,
-    allow: Annotated[
-        Path | None,
+    test: Annotated[
+        str | None,
         typer.Option(
-            "--allow", help="A file of words, one on each line, that may tell the label: --fail-on ignores them."
+            "--test", help="A second file, such as a test set: which texts are copies, and which findings hold."
         ),
     ] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="How many findings to print.")] = 10,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Also print what looks distinct but is not proven.")
+    ] = False,
+    page: Annotated[Path | None, typer.Option("--page", help="Write everything to one page (.html).")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", help="Write everything that looks distinct (.csv, .parquet, .json).")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Findings that are accepted (.toml): --fail-on ignores them.")
+    ] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write the present findings to the baseline.")
+    ] = False,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -65,29 +74,35 @@ def command(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Find words that tell the label of a text, and say which of them attention picks and which may be by chance.
+    """Find what tells the label of a text: words, pairs, positions, length, casing, white space, patterns.
 
-    The label is the next token, one query asks for it, and words are contextual tokens. Rows that cannot be used are
-    counted and reported. The status is 0, or 1 if --fail-on applies, or 2 if the command cannot be carried out. Start
-    the same command again after an interruption and it goes on.
+    Copies and near copies of a text count once. Rows that cannot be used are counted and reported. The status is 0, or
+    1 if --fail-on applies, or 2 if the command cannot be carried out.
     """
     from scansnap.shortcuts.find import shortcuts
-    from scansnap.shortcuts.result import check_table
+    from scansnap.shortcuts.result import check_table, read_baseline, write_baseline
 
     options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)
-    if "unproven" in failures and options.get("attention") is False:
-        raise InputError(
-            "--fail-on names unproven words that attention picks, but --no-attention trains none: leave one out."
-        )
+    for name, output in (("--table", table), ("--page", page), ("--baseline", baseline)):
+        sources = [Path(given) for given in (source, test) if given is not None and Path(given).exists()]
+        if output is not None and output.exists() and any(output.samefile(given) for given in sources):
+            raise InputError(f"{name} is '{output}', which is the source: give another name.")
     if table is not None:
         check_table(table)
     if page is not None:
         from scansnap.report.html import check_page
 
         check_page(page)
-    allowed = [] if allow is None else _words(allow)
-    result = shortcuts(source, text=text, label=label, allow=allowed, progress=False if json else None, **options)
+    if update_baseline and baseline is None:
+        raise InputError("--update-baseline is given without --baseline: name the file.")
+    accepted = read_baseline(baseline) if baseline is not None and (baseline.exists() or not update_baseline) else []
+    result = shortcuts(
+        source, text=text, label=label, test=test, accept=accepted, progress=False if json else None, **options
+    )
+    if update_baseline and baseline is not None:
+        write_baseline(baseline, result)
+        result = result.accept_all()
     if table is not None:
         result.write_table(table)
     if page is not None:
@@ -98,8 +113,8 @@ def command(
     if json:
         echo(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
     else:
-        _print(result, top)
-        for kind, path in (("page", page), ("table", table)):
+        _print(result, top, unproven)
+        for kind, path in (("page", page), ("table", table), ("baseline", baseline)):
             if path is not None:
                 echo(f"{kind}: {path}")
     if reasons:
@@ -115,83 +130,70 @@ def _failures(fail_on: str | None) -> list[str]:
     return names
 
 
-def _words(file: Path) -> list[str]:
-    try:
-        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error.reason
-        raise InputError(f"--allow is '{file}', which cannot be read ({why}): give a text file in UTF-8.") from None
-
-
 def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     """What --fail-on names and is there."""
     from scansnap.report.shortcuts_page import count_items, visible
 
-    words = {
-        "shortcut": ("shortcut", "that {are} not allowed", result.shortcuts),
-        "unproven": (
-            "unproven word",
-            "that attention picks in the texts or in the population",
-            [word for word in result.unproven if word.is_picked],
-        ),
-        "copies": (
-            "word",
-            "distinct only by copies of a text",
-            [word for word in result.unproven if "copies" in word.reasons],
-        ),
+    new = [finding for finding in result.findings if not finding.accepted]
+    named = {
+        "shortcut": ("shortcut", "not in the baseline", [f for f in new if f.verdict == "shortcut"]),
+        "copies": ("feature", "distinct only by copies of a text", [f for f in new if "copies" in f.reasons]),
     }
     reasons = []
     for name in failures:
-        if name == "bad-rows":
-            if result.remarks.num_left_out:
-                reasons.append(f"{count_items(result.remarks.num_left_out, 'row')} left out")
-            continue
-        kind, which, findings = words[name]
-        named = [visible(finding.word) for finding in findings if not finding.allowed]
-        if named:
-            listed = ", ".join(named[:NAMED]) + ", ..." * (len(named) > NAMED)
-            which = which.format(are="is" if len(named) == 1 else "are")
-            reasons.append(f"{count_items(len(named), kind)} {which}: {listed}")
+        if name == "bad-rows" and result.report.num_left_out:
+            reasons.append(f"{count_items(result.report.num_left_out, 'row')} left out")
+        elif name == "test-copies" and result.second is not None and result.second.copied_texts:
+            reasons.append(f"{count_items(result.second.copied_texts, 'text')} of {result.second.source} copied")
+        elif name in named and named[name][2]:
+            kind, which, findings = named[name]
+            listed = ", ".join(visible(finding.name) for finding in findings[:NAMED]) + ", ..." * (
+                len(findings) > NAMED
+            )
+            reasons.append(f"{count_items(len(findings), kind)} {which}: {listed}")
     return reasons
 
 
-def _print(result: Shortcuts, top: int) -> None:
-    from scansnap.report.shortcuts_page import ABOUT_SHORTCUTS, ABOUT_UNPROVEN, outcomes_in_words, summary
+def _print(result: Shortcuts, top: int, unproven: bool) -> None:
+    from scansnap.report.shortcuts_page import outcomes_in_words, summary, visible
 
     for sentence in summary(result):
         echo(sentence)
-    for title, findings in ((ABOUT_SHORTCUTS, result.shortcuts), (ABOUT_UNPROVEN, result.unproven)):
+    shown = [("Shortcuts", result.shortcuts)] + ([("Unproven", result.unproven)] if unproven else [])
+    for title, findings in shown:
         echo(f"\n{title}{'' if findings else ': none'}")
         if findings and top:
-            _table(findings[:top])
+            _table(findings[:top], has_test=result.second is not None)
         if len(findings) > top:
             echo(f"  {f'and {len(findings) - top:,} more' if top else f'{len(findings):,}'} (--top, --table)")
-    for sentence in outcomes_in_words(result):
-        echo(sentence)
-    for sentence in result.remarks.sentences():
+    for finding in result.shortcuts[:top]:
+        for example in finding.examples[:1]:
+            echo(f"  {visible(finding.name)}, as in {visible(example, 100)}")
+    if not unproven:
+        echo(f"\n{len(result.unproven):,} more look distinct but are not proven (--unproven, --table)")
+    for sentence in (*outcomes_in_words(result), *result.report.sentences()):
         echo(sentence)
 
 
-def _table(findings: tuple[Finding, ...]) -> None:
+def _table(findings: tuple[Finding, ...], *, has_test: bool) -> None:
     from scansnap.report.shortcuts_page import visible
 
-    names = [visible(finding.word) + (" (allowed)" if finding.allowed else "") for finding in findings]
-    width = max(6, *(len(name) for name in names))
+    names = [visible(finding.name) + (" (accepted)" if finding.accepted else "") for finding in findings]
+    width = max(8, *(len(name) for name in names))
     label_width = max(5, *(len(visible(finding.label)) for finding in findings))
     is_trained = any(finding.gain is not None for finding in findings)
-    attention = f"  {'gain':>5}  {'picked at':>9}" if is_trained else ""
+    more = f"  {'test':>14}" * has_test + f"  {'gain':>5}  {'picked at':>9}" * is_trained
     echo(
-        f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
-        f"{'corrected p':>11}  {'held out':>8}{attention}  why"
+        f"  {'feature':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
+        f"{'corrected p':>11}{more}  why"
     )
     for name, finding in zip(names, findings, strict=True):
-        held_out = "-" if finding.held_out_share is None else f"{finding.held_out_share:.0%}"
         gain = "-" if finding.gain is None else f"{finding.gain:.1f}"
         picked = "-" if finding.picked_at is None else f"{finding.picked_at:,.0f}"
-        attention = f"  {gain:>5}  {picked:>9}" if is_trained else ""
+        more = f"  {finding.test!s:>14}" * has_test + f"  {gain:>5}  {picked:>9}" * is_trained
+        why = ", ".join(finding.reasons) + (f" by {visible(finding.explained_by)}" if finding.explained_by else "")
         line = (
             f"  {name:{width}}  {visible(finding.label):{label_width}}  {finding.texts:9,}  {finding.share:6.0%}  "
-            f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}  {held_out:>8}{attention}  "
-            f"{', '.join(finding.reasons)}"
+            f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}{more}  {why}"
         )
         echo(line.rstrip())

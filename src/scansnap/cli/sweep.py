@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -138,7 +137,7 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
             "runs_before": before,
             "seconds": round(seconds, 3),
         }
-        echo(json_module.dumps({**facts, "cells": table}))
+        common.echo_json({**facts, "cells": table})
         return
     measured = [name for name in table[0] if f"{name}_error" in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]

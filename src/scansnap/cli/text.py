@@ -6,7 +6,7 @@ import json as json_module
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,26 +21,48 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from scansnap.corpus.corpus import Corpus
+    from scansnap.corpus.tokenizers import Tokenizer
 
 TEXT_HELP = (
-    "A text file, a folder of text files (with train, valid and test files, or any), or a name: example, wikitext-2, "
-    "wikitext-103 (the last two are fetched)."
+    "A file of text or a table (.txt, .csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them (with train, "
+    "valid and test files, or any), or a name: example, wikitext-2, wikitext-103 (the last two are fetched)."
 )
 TOKENIZER_OPTION = typer.Option(
     "--tokenizer",
-    help="words (lower-cased, between white space), prose (the same with punctuation marks split off), or a Hugging "
-    "Face tokenizer: a file or a name.",
+    help="words (lower-cased, between white space), prose (words by Unicode's rules, punctuation marks split off), or "
+    "a Hugging Face tokenizer: a file or a name.",
 )
 MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
+COLUMN_OPTION = typer.Option("--text", help="The column of texts, if the text is a table.")
+ENCODING_OPTION = typer.Option("--encoding", help="The encoding of the files; UTF-8 or UTF-16 if not stated.")
 
 
-def read_text(text: str, tokenizer: str, min_count: int, *, quiet: bool) -> Corpus:
+def read_text(
+    text: str,
+    tokenizer: str | Tokenizer,
+    min_count: int,
+    *,
+    column: str | None = None,
+    encoding: str | None = None,
+    hold_out: bool = True,
+    quiet: bool,
+) -> Corpus:
     """A text, and on the error stream what is doubtful about it."""
     from scansnap.corpus.corpus import read_corpus
 
+    progress = False if quiet else None
+
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
-        corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if quiet else None)
+        corpus = read_corpus(
+            text,
+            tokenizer=tokenizer,
+            min_count=min_count,
+            text=column,
+            encoding=encoding,
+            hold_out=hold_out,
+            progress=progress,
+        )
     for doubt in () if quiet else doubts:
         echo(f"scansnap: {doubt.message}", error=True)
     return corpus
@@ -51,6 +73,8 @@ def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
     min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
+    column: Annotated[str | None, COLUMN_OPTION] = None,
+    encoding: Annotated[str | None, ENCODING_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
@@ -72,12 +96,14 @@ def train(
     from scansnap.text.processes import process_count, process_rank
     from scansnap.text.train import train_text
 
-    corpus = read_text(text, tokenizer, min_count, quiet=json or process_rank() > 0)
+    quiet = json or process_rank() > 0
+    corpus = read_text(text, tokenizer, min_count, column=column, encoding=encoding, quiet=quiet)
     if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
     described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
+    common.check_beside(path, picture)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
     if process_rank() == 0:
@@ -114,6 +140,7 @@ def show(
     from scansnap.figures import text_attention
     from scansnap.results.store import load
     from scansnap.storage.folder import CheckedFolder
+    from scansnap.text.dataset import summarize_text
 
     at = None if steps is None else [IntegerType({}).read("--steps", part.strip()) for part in steps.split(",")]
     CheckedFolder(result).refuse_damage()
@@ -131,7 +158,7 @@ def show(
     drawn = common.save_picture(text_attention.draw_words(shown), target)
     shown_steps = shown["step"].values.tolist()
     if json:
-        echo(json_module.dumps({"picture": str(drawn), "shown_steps": shown_steps, **_facts(dataset)}, allow_nan=False))
+        common.echo_json({"picture": str(drawn), "shown_steps": shown_steps, **summarize_text(dataset)})
         return
     _sentences(dataset)
     words = shown["word"].values.tolist()
@@ -149,6 +176,7 @@ def _of_steps(shown: list[int], asked: list[int] | None) -> str:
 
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, json: bool) -> None:
     from scansnap.figures import text_attention
+    from scansnap.text.dataset import summarize_text
 
     drawn = None
     if dataset.sizes["step"] > 1:
@@ -156,8 +184,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
         drawn = common.save_picture(figure, picture or common.path_beside(path, ".png"), path)
     if json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        facts.update(_facts(dataset))
-        echo(json_module.dumps(facts, allow_nan=False))
+        common.echo_json({**facts, **summarize_text(dataset)})
         return
     _sentences(dataset)
     if drawn:
@@ -168,14 +195,10 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     )
 
 
-def _facts(dataset: xr.Dataset) -> dict[str, Any]:
+def _sentences(dataset: xr.Dataset) -> None:
     from scansnap.text.dataset import summarize_text
 
-    return summarize_text(dataset)
-
-
-def _sentences(dataset: xr.Dataset) -> None:
-    facts = _facts(dataset)
+    facts = summarize_text(dataset)
     status = facts["status"]
     if status == "diverged":
         can_clip = "clip" in json_module.loads(dataset.attrs["options"])

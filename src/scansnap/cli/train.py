@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import math
 import shlex
 import time
@@ -21,7 +20,7 @@ from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
 from scansnap.dynamics.published import PUBLISHED, Experiment
 from scansnap.explorer.page import OPTIONS, address_of, page_of
-from scansnap.runtime.errors import InputError, StoreError, unknown
+from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
 
 if TYPE_CHECKING:
@@ -90,6 +89,7 @@ def train(
     options = from_names(TrainOptions, values)
     common.check_picture(picture, [q.name for q in options.quantities] if "record" in given else common.DRAWN)
     path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
+    common.check_beside(path, picture)
 
     from scansnap.dynamics.train import train as run_training
 
@@ -131,6 +131,7 @@ def flow(
     _check_required("flow", classes, FlowOptions, values)
     options = from_names(FlowOptions, values)
     path = store or common.default_store(f"flow-{name}", {**options.to_dict(), "classes": source.fingerprint})
+    common.check_beside(path, picture)
 
     from scansnap.dynamics.flow import flow as integrate
 
@@ -162,22 +163,20 @@ def explore(
     import tempfile
     import webbrowser
 
-    from scansnap.report.html import is_ours, write_page
+    from scansnap.report.html import write_page
 
     given = read_flags(flags, TrainOptions)
-    if classes in PUBLISHED:
+    if classes is not None and classes in PUBLISHED:
         published = values_of(PUBLISHED[classes].options)
         if given.get("optimizer", "sgd") != "sgd":
             published.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
         given = {name: value for name, value in {**published, **given}.items() if name in OPTIONS}
     page = page_of(address_of(classes, given))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
-    if path.exists() and not is_ours(path):
-        raise StoreError(f"{path} exists and is no page of scansnap: give another name.")
     write_page(path, page)
     opened = output is None and webbrowser.open(path.resolve().as_uri())
     if json:
-        echo(json_module.dumps({"page": str(path), "opened": opened}))
+        common.echo_json({"page": str(path), "opened": opened})
     else:
         echo(f"page: {path}" + ("" if opened else "   (open it in a browser)"))
 
@@ -223,7 +222,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     drawn = _draw(dataset, path, picture)
     if as_json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        echo(json_module.dumps({**facts, "runs": runs}))
+        common.echo_json({**facts, "runs": runs})
         return
     for run in runs[: common.SHOWN_RUNS]:
         echo(_run_in_words(run))

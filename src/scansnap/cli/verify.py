@@ -183,13 +183,12 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     from scansnap.claims.claim import CATEGORIES
 
     claim, setting = verdict.claim, verdict.setting
-    unused = f" ({' and '.join(verdict.unread)} not used: this claim sets its own rates)" if verdict.unread else ""
     lines = [
         f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
         f"  {readable(claim.statement)}",
         f"  category:   {claim.category} ({CATEGORIES[claim.category]}), in its own setting",
         f"  conditions: {readable(claim.conditions)}",
-        f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}{unused}",
+        f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
     ]
     if claim.depends_on.startswith("the classes"):
         lines[-1] += f"; {classes_in_words(setting.classes)}"

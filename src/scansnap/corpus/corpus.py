@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -18,13 +18,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.texts import TextFiles, find_text
+from scansnap.corpus.texts import TextScan, find_text
 from scansnap.corpus.tokenizers import (
+    GLUED,
     LINE_END,
-    MUCH_GLUED,
+    MANY,
     PROSE,
     SPLITS,
     UNKNOWN,
+    UNSPACED,
     WORDS,
     Tokenizer,
     WordTokenizer,
@@ -38,11 +40,10 @@ from scansnap.validation.argument_types import IntegerType
 from scansnap.validation.checks import integer
 from scansnap.validation.validate import validated
 
-FORMAT = 1
+FORMAT = 2
 """Changes when the same text and settings give different files."""
 
 IDS = np.dtype("<i4")
-TABLES = (".csv", ".tsv", ".json", ".jsonl")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +57,19 @@ class Corpus:
     splits: Mapping[str, NDArray[np.int32]] = field(repr=False)
     fingerprint: str
     """A hash of the content and the tokenization."""
+    report: tuple[str, ...] = ()
+    """How many files were read and skipped, and rows that were left out."""
 
     @property
     def train(self) -> NDArray[np.int32]:
-        """The training tokens."""
-        return self.splits["train"]
+        """The training tokens, or all of them if nothing was held out."""
+        return self.splits["train" if "train" in self.splits else "all"]
 
     @property
     def valid(self) -> NDArray[np.int32]:
         """The validation tokens."""
+        if "valid" not in self.splits:
+            raise InputError(f"{self.name} was read without holding out a validation split: read it with hold_out.")
         return self.splits["valid"]
 
     @property
@@ -75,6 +80,11 @@ class Corpus:
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
         """The tokens as readable text."""
         return self.tokenizer.words(ids)
+
+    def count_unknown(self) -> int:
+        """How many tokens are `<unk>`."""
+        known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
+        return sum(int((ids == known.index(UNKNOWN)).sum()) for ids in self.splits.values()) if known else 0
 
     def frequent_words(self, count: int) -> NDArray[np.int64]:
         """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
@@ -90,14 +100,21 @@ def read_corpus(
     *,
     tokenizer: str | Path | Tokenizer = WORDS,
     min_count: Annotated[int, IntegerType({"least": 1})] = 1,
+    text: str | None = None,
+    encoding: str | None = None,
+    hold_out: bool = True,
     progress: bool | None = None,
 ) -> Corpus:
     """The text of a file, a folder or a name ("example", "wikitext-2", "wikitext-103") as token ids.
 
-    `tokenizer` is "words" (lowercase words of the training split between white space, with `<unk>` for those that
-    occur fewer than `min_count` times), "prose" (the same with signs split off: "Good," is good and a comma), a
+    `tokenizer` is "words" (lowercase words between white space, with `<unk>` for those that occur fewer than
+    `min_count` times), "prose" (words by Unicode's rules, with signs split off: "Good," is good and a comma), a
     Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder to which a
     tokenizer was saved, or a `Tokenizer`.
+
+    `text` names the column of texts in a table (CSV, JSON lines, Parquet), and `encoding` is that of the files.  With
+    `hold_out`, the last twentieth of a text without splits is its validation split, and words come from the training
+    split.  Without it, such a text is one split, `all`, and words come from all that is read.
 
     >>> corpus = ss.read_corpus("example")
     >>> len(corpus.splits["train"]), corpus.vocab_size
@@ -114,64 +131,80 @@ def read_corpus(
         ready = tokenizer
     elif rule is None:
         ready = find_tokenizer(tokenizer)
-    text = find_text(source)
+    found = find_text(source, column=text, encoding=encoding, hold_out=hold_out)
+    scan = found.scan()
+    words_from = ("train",) if hold_out else scan.splits
     settings = {
         "format": FORMAT,
-        "text": text.digest(),
-        "tokenizer": f"{rule} min_count={min_count}" if ready is None else ready.fingerprint,
+        "text": scan.digest,
+        "tokenizer": f"{rule} min_count={min_count} of {words_from}" if ready is None else ready.fingerprint,
     }
     fingerprint = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
-    folder = cached_folder(
-        "corpora", fingerprint, lambda draft: _fill(draft, text, ready or str(rule), min_count, progress)
-    )
-    splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in text.splits}
-    corpus = Corpus(text.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint)
-    for doubt in _doubts(Path(source), corpus.tokenizer):
-        warnings.warn(f"{text.name}: {doubt}", stacklevel=3)
+
+    def fill(folder: Path) -> None:
+        made = ready or WordTokenizer.count(_all_pieces(scan, words_from), min_count, str(rule))
+        _fill(folder, scan, made, progress)
+
+    folder = cached_folder("corpora", fingerprint, fill)
+    splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in scan.splits}
+    report = (f"{found.found.sentence()}.", *scan.report.sentences())
+    corpus = Corpus(found.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint, report)
+    doubts = [*scan.report.sentences(), *_doubts(corpus.tokenizer)]
+    if found.found.skipped:
+        doubts.insert(0, report[0])
+    for doubt in doubts:
+        warnings.warn(f"{found.name}: {doubt}", stacklevel=3)
     return corpus
 
 
-def _doubts(source: Path, tokenizer: Tokenizer) -> Iterator[str]:
-    """What to know of a text before one believes its numbers."""
-    if source.suffix.lower() in TABLES:
-        yield "this is a table, and all of its columns are read as text."
-    elif isinstance(tokenizer, WordTokenizer) and tokenizer.name == WORDS:
-        share, word = tokenizer.glued()
-        if share > MUCH_GLUED:
-            yield (
-                f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits "
-                "signs off."
-            )
+def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
+    """What to know about a text before you believe its numbers."""
+    if not isinstance(tokenizer, WordTokenizer):
+        return
+    share, word = tokenizer.share_of(UNSPACED)
+    if share > MANY:
+        what = (
+            "each character is a token, and words are not found"
+            if tokenizer.name == PROSE
+            else f"what stands between white space is one token; with the tokenizer '{PROSE}' each character is one"
+        )
+        yield (
+            f"{share:.0%} of the types, as '{printable(word, 40)}', are of scripts without spaces (Chinese, Japanese, "
+            f"Thai, ...): {what}."
+        )
+        return
+    share, word = tokenizer.share_of(GLUED)
+    if share > MANY and tokenizer.name == WORDS:
+        yield (
+            f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
+            "off."
+        )
 
 
-def _fill(folder: Path, text: TextFiles, tokenizer: Tokenizer | str, min_count: int, progress: bool | None) -> None:
-    """Write the tokenizer, or one of this rule that is made from the text, and the ids of each split to a folder."""
-    total = sum(map(text.num_bytes, text.splits)) + (text.num_bytes("train") if isinstance(tokenizer, str) else 0)
-    with progress_bar(f"reading {text.name}", total, progress) as show:
-        counted = _ByteCounter(show)
-        if isinstance(tokenizer, str):
-            tokenizer = WordTokenizer.count(counted(text.pieces("train")), min_count, tokenizer)
+def _all_pieces(scan: TextScan, splits: Iterable[str]) -> Iterator[str]:
+    for split in splits:
+        yield from scan.pieces(split)
+
+
+def _fill(folder: Path, scan: TextScan, tokenizer: Tokenizer, progress: bool | None) -> None:
+    """Write the tokenizer and the ids of each split to a folder."""
+    with progress_bar(f"reading {scan.text.name}", sum(scan.sizes.values()), progress) as show:
         tokenizer.save(folder)
-        for split in text.splits:
+        done = 0
+
+        def shown(pieces: Iterable[str]) -> Iterator[str]:
+            nonlocal done
+            for piece in pieces:
+                yield piece
+                done += len(piece)
+                show(done)
+
+        for split in scan.splits:
             with (folder / f"{split}.bin").open("wb") as file:
-                for ids in tokenizer.encode_blocks(counted(text.pieces(split))):
+                for ids in tokenizer.encode_blocks(shown(scan.pieces(split))):
                     file.write(ids.astype(IDS, copy=False).tobytes())
                 if file.tell() == 0:
                     raise InputError(
-                        f"the tokenizer '{tokenizer.name}' finds no tokens in the {split} text of {text.name}: choose "
-                        "another tokenizer."
+                        f"the tokenizer '{tokenizer.name}' finds no tokens in the {split} text of {scan.text.name}: "
+                        "choose another tokenizer."
                     )
-
-
-class _ByteCounter:
-    """Passes pieces of text on and shows how many bytes have passed."""
-
-    def __init__(self, show: Callable[[float], None]) -> None:
-        self._show = show
-        self._done = 0
-
-    def __call__(self, pieces: Iterable[str]) -> Iterator[str]:
-        for piece in pieces:
-            yield piece
-            self._done += len(piece) if piece.isascii() else len(piece.encode("utf-8"))
-            self._show(self._done)

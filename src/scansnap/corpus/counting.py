@@ -42,7 +42,7 @@ from scansnap.corpus.counts import (
 )
 from scansnap.corpus.options import ALL, CountExecution, CountOptions
 from scansnap.corpus.tables import CountRows, import_parquet, merge, read_table, write_tables
-from scansnap.corpus.tokenizers import WORDS
+from scansnap.corpus.tokenizers import WORDS, Tokenizer
 from scansnap.corpus.windows import Occurrences, count_tables
 from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
@@ -87,7 +87,8 @@ def count_corpus(
     Parameters
     ----------
     corpus : Corpus, or str or path
-        What `read_corpus` returns or takes.  A text that is added is read with the tokenizer of the counts.
+        What `read_corpus` returns or takes.  A text that is added is read with the tokenizer of the counts.  A path or
+        name is read without holding anything out, unless `split` says so.
     {options}
     output : path
         The folder of the counts.
@@ -105,7 +106,7 @@ def count_corpus(
     --------
     >>> counts = ss.count_corpus("example", output="counted")
     >>> counts.num_tokens, counts.window
-    (29323, 35)
+    (32629, 35)
     """
     execution = CountExecution(**{name: kwargs.pop(name) for name in options_of(CountExecution) if name in kwargs})
     options = from_names(CountOptions, kwargs)
@@ -114,7 +115,8 @@ def count_corpus(
     with _locked(folder):
         base = read_counts(output) if folder.info.get("counts") is not None else None
         if not isinstance(corpus, Corpus):
-            corpus = read_corpus(corpus, tokenizer=WORDS if base is None else base.tokenizer, progress=progress)
+            tokenizer = WORDS if base is None else base.tokenizer
+            corpus = read_corpus(corpus, tokenizer=tokenizer, hold_out=options.split != ALL, progress=progress)
         job, sums = _make_job(corpus, options, execution, output, base, add)
         if job.texts:
             if folder.info.get("job") is None:
@@ -127,6 +129,13 @@ def count_corpus(
                 stop.add_note(work.state_sentence())
                 raise
     return read_counts(output)
+
+
+def stored_tokenizer(output: Path) -> Tokenizer | None:
+    """The tokenizer of the counts in a folder, which a text that is added is read with; None if there are none."""
+    folder = CheckedFolder(output)
+    check_store_type(folder)
+    return read_counts(output).tokenizer if folder.info.get("counts") is not None else None
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def read_counts(path: str | Path) -> Counts:
 
     >>> path = ss.count_corpus("example", output="read").path
     >>> ss.read_counts(path).of("the").num_occurrences
-    2470
+    2752
     """
     path = Path(path)
     if not path.is_dir():

@@ -19,7 +19,8 @@ class CountOptions(Options):
         metadata=option("Tokens in a window: the query and those before it that count.", least=2, most=10**6),
     )
     split: Literal["train", "valid", "test", "all"] = field(
-        default="train", metadata=option("The part of the text to count, as for training.")
+        default="all",
+        metadata=option("The part of the text to count; train and valid hold out the end of a text without splits."),
     )
     least: int = field(
         default=1,

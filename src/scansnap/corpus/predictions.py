@@ -215,6 +215,8 @@ def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -
     (1, 3, 4)
     """
     top = integer("top", top, least=1)
+    if missing := [name for name in ("gain", "count", "frequency", "query_word") if name not in prediction]:
+        raise InputError(f"prediction has no variable '{missing[0]}': give what predict(...) returns.")
     shape = prediction["gain"].shape
     actual = np.asarray(gains, np.float64)
     actual = actual[None] if actual.ndim == 2 else actual

@@ -1,12 +1,11 @@
-"""Where text comes from: a file, a folder, or a name.
+"""A text by its path or name, and its splits.
 
 A folder with train and valid files (`train.txt`, `wiki.valid.tokens`, `validation.txt`, ...), and perhaps test files,
-has these splits.  The files of any other folder, or a single file, are read in order of their names, and the last
-twentieth by bytes is held out for validation.  The cut is at the line end nearest to there, or else at the nearest
-whitespace.
+has these splits.  Of any other text the last twentieth is held out for validation, unless you say otherwise.  The cut
+is at the line end nearest to there, or at white space inside a long line.
 
-Text is read in pieces, so that files can be larger than memory: a piece is a line, or part of a line longer than
-`PIECE_BYTES`.  It ends in a newline exactly where a line ends; the end of a file also ends a line.
+Text is read in pieces, so that files can be larger than memory: a piece is a line, or part of a very long line.  It
+ends in a newline exactly where a line ends.  A row of a table is a text of its own and ends a line.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from scansnap.corpus.example import EXAMPLE_VERSION, write_example
+from scansnap.corpus.sources import FORMATS, TABLES, DataFile, FoundFiles, Malformed, RowReport, find_files
 from scansnap.runtime.errors import InputError, brief, printable, unknown
 from scansnap.storage.cache import cached_folder
 from scansnap.validation.checks import expand_user
@@ -31,7 +29,6 @@ SPLITS = {
 }
 """The splits, and the words in a file's name that assign it to one."""
 
-SUFFIXES = (".txt", ".text", ".tokens", ".raw", ".md")
 WIKITEXT_REPOSITORY = "Salesforce/wikitext"
 
 WIKITEXT = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
@@ -44,98 +41,136 @@ NAMES = (EXAMPLE, *WIKITEXT)
 HELD_OUT = 20
 """One part in this many of a text without splits is held out for validation."""
 
-PIECE_BYTES = 2**18
-"""The longest piece of text in memory at once; at least 4, to fit any character."""
-
-SEARCH_BYTES = 2**16
-"""How far from its target a cut may be."""
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FOREIGN = {
-    b"\x1f\x8b": ("compressed", "unpack it (gunzip)"),
-    b"PK\x03": ("compressed, or a document of an office program", "unpack it, or save it as plain text"),
-    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "save it in UTF-8 (iconv -f utf-16 -t utf-8)")),
-}
-"""The first bytes of files in other formats, what these are, and what to do."""
-
-SPACES = b" \t\n\r\v\f"
-
-
-@dataclass(frozen=True)
-class Section:
-    """The bytes of a file from `start` up to `stop`."""
-
-    path: Path
-    start: int
-    stop: int
-
-    def pieces(self) -> Iterator[str]:
-        """The text in pieces."""
-        for raw in _raw_pieces(self):
-            if b"\0" in raw:
-                raise InputError(f"{self.path} contains null bytes: give a text file in UTF-8.")
-            try:
-                yield raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{self.path} is not text in UTF-8 ({error.reason}): convert it, or give another file."
-                ) from None
-
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Text and its splits: `train`, `valid` and perhaps `test`, each as sections of files in reading order."""
+    """Text and its splits, each as files in reading order; `hold_out` also cuts `valid` off the end of `train`."""
 
     name: str
-    splits: Mapping[str, tuple[Section, ...]]
+    splits: Mapping[str, tuple[DataFile, ...]]
+    found: FoundFiles
+    column: str | None = None
+    hold_out: bool = False
+
+    def scan(self) -> TextScan:
+        """Read everything once: sizes, a hash of the content, and rows that cannot be used."""
+        content = hashlib.blake2b(digest_size=16)
+        report = RowReport()
+        sizes = {}
+        for split, files in self.splits.items():
+            content.update(f"{split} {self.hold_out}\n".encode())
+            sizes[split] = 0
+            for piece in self._pieces(files, report):
+                content.update(piece.encode("utf-8", "surrogatepass"))
+                sizes[split] += _weight(piece)
+        report.refuse_malformed(self.name)
+        if not sum(sizes.values()):
+            raise InputError(f"{self.name} contains no text: give a file with words in it, or a folder of such files.")
+        return TextScan(self, content.hexdigest(), sizes, report)
+
+    def _pieces(self, files: Iterable[DataFile], report: RowReport) -> Iterator[str]:
+        for file in files:
+            if self.column is None:
+                yield from file.pieces()
+                continue
+            for row in file.rows([self.column]):
+                if isinstance(row.values, Malformed):
+                    report.leave_out(row, row.values.reason)
+                elif not isinstance(row.values[0], str) or not row.values[0].strip():
+                    report.leave_out(row, f"no text in '{self.column}'")
+                else:
+                    report.used += 1
+                    yield row.values[0].replace("\r\n", "\n").rstrip("\n") + "\n"
+
+
+@dataclass(frozen=True)
+class TextScan:
+    """A text that was read once."""
+
+    text: TextFiles
+    digest: str
+    sizes: Mapping[str, int]
+    """The characters of each split in lines that are not blank."""
+    report: RowReport
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return tuple(dict.fromkeys(("train", "valid", *self.sizes))) if self.text.hold_out else tuple(self.sizes)
 
     def pieces(self, split: str) -> Iterator[str]:
         """The text of a split, in pieces."""
-        for section in self.splits[split]:
-            yield from section.pieces()
+        if not self.text.hold_out or split not in ("train", "valid"):
+            return self.text._pieces(self.text.splits[split], RowReport())
+        pieces = self.text._pieces(self.text.splits["train"], RowReport())
+        return self._part(pieces, self.sizes["train"], split == "valid")
 
-    def num_bytes(self, split: str) -> int:
-        """The size of a split."""
-        return _size(self.splits[split])
+    def _part(self, pieces: Iterator[str], size: int, is_valid: bool) -> Iterator[str]:
+        """The pieces before the cut, or those from the cut on."""
+        target = size - max(1, size // HELD_OUT)
+        start = 0
+        for piece in pieces:
+            stop = start + _weight(piece)
+            cut = len(piece) if stop <= target else 0
+            if start <= target < stop:
+                cut = self._cut(piece, target - start, start, size)
+            part = piece[cut:] if is_valid else piece[:cut]
+            if part:
+                yield part
+            start = stop
 
-    def digest(self) -> str:
-        """A hash of the content: the bytes, the split that they are in, and where files end."""
-        content = hashlib.blake2b(digest_size=16)
-        for split, sections in self.splits.items():
-            content.update(f"{split} {len(sections)}\n".encode())
-            for section in sections:
-                content.update(f"{section.stop - section.start}\n".encode())
-                for block in _blocks(section, 0, section.stop - section.start):
-                    content.update(block)
-        return content.hexdigest()
+    def _cut(self, piece: str, target: int, start: int, size: int) -> int:
+        """Where to cut the piece that contains the target: at its ends if it is short, else at white space."""
+        ends = [end for end in (len(piece), 0) if 0 < start + end < size]
+        nearest = min(ends, key=lambda end: abs(end - target), default=None)
+        if nearest is not None and abs(nearest - target) <= size // (2 * HELD_OUT):
+            return nearest
+        text = piece.rstrip()
+        spaces = [match.start() for match in re.finditer(r"\s", text) if text[: match.start()].strip()]
+        if spaces:
+            return min(spaces, key=lambda place: abs(place - target))
+        if nearest is None:
+            raise InputError(
+                f"{self.text.name} contains a single word: give enough text to hold part of it out for validation."
+            )
+        return nearest
 
 
-def find_text(source: str | Path) -> TextFiles:
-    """The text with a name in `NAMES`, or at a path; a local folder called `example` is `./example`."""
+def _weight(piece: str) -> int:
+    """The characters of a piece, which do not count if it is blank."""
+    return 0 if piece.isspace() else len(piece)
+
+
+def find_text(
+    source: str | Path, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True
+) -> TextFiles:
+    """The text with a name in `NAMES`, or at a path; a local folder called `example` is `./example`.
+
+    `column` names the texts of a table.
+    """
     if isinstance(source, str) and source in NAMES:
-        return _text_named(source)
+        return _text_at(_cached_text(source), source, None, None, hold_out)
     path = expand_user("the text", source)
     try:
-        if path.is_dir() and str(source):
-            return _text_in(path, path.resolve().name)
-        if path.is_file():
-            return TextFiles(path.stem, _hold_out([_whole_file(path)], path))
+        if str(source) and (path.is_file() or path.is_dir()):
+            name = path.resolve().name if path.is_dir() else path.name.split(".")[0] or path.name
+            return _text_at(path, name, column, encoding, hold_out)
         exists = path.exists() and bool(str(source))
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise InputError(
+            f"cannot read {printable(str(path), 300)} ({error.strerror or error}): give a readable file or folder."
+        ) from None
     if exists:
         raise InputError(f"{path} is neither a file nor a folder: give a text file or a folder of them.")
     if path.suffix or len(path.parts) > 1:
-        raise InputError(
-            f"there is no text at {source}: give a text file, a folder of text files, or one of {', '.join(NAMES)}."
-        )
+        raise InputError(f"there is no text at {source}: give a file, a folder of files, or one of {', '.join(NAMES)}.")
     raise unknown("text", source, [*NAMES, "a path"])
 
 
-def _text_named(name: str) -> TextFiles:
+def _cached_text(name: str) -> Path:
     if name == EXAMPLE:
-        return _text_in(cached_folder("text", f"{name}-{EXAMPLE_VERSION}", write_example), name)
-    return _text_in(cached_folder("text", name, lambda folder: _fetch_wikitext(name, folder)), name)
+        return cached_folder("text", f"{name}-{EXAMPLE_VERSION}", write_example)
+    return cached_folder("text", name, lambda folder: _fetch_wikitext(name, folder))
 
 
 def _fetch_wikitext(name: str, folder: Path) -> None:
@@ -158,178 +193,38 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
                 file.writelines(row.rstrip("\n") + "\n" for row in rows["text"])
 
 
-def _text_in(path: Path, name: str) -> TextFiles:
-    files = sorted(
-        file
-        for file in path.iterdir()
-        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
-    )
-    if not files:
+def _text_at(path: Path, name: str, column: str | None, encoding: str | None, hold_out: bool) -> TextFiles:
+    found = find_files(path, ("text",) if column is None else TABLES, encoding)
+    if column is None and (table := _table_among(path, found)) is not None:
         raise InputError(
-            f"{path} contains no text (its own folders are not read): give one with files that end in "
-            f"{', '.join(SUFFIXES)}."
+            f"{table.path} is a table: name the column of its texts (--text), one of {', '.join(table.columns())}."
         )
-    splits = {
-        split: [_whole_file(file) for file in files if _split_of(file) == split]
-        for split in SPLITS
-        if any(_split_of(file) == split for file in files)
-    }
+    if not found.files:
+        raise InputError(f"{path} contains no text: give one with files that end in {', '.join(FORMATS)}.")
+    for file in found.files:
+        if column is not None:
+            file.check_columns([column])
+    by_split: dict[str, list[DataFile]] = {}
+    for file in found.files:
+        split = _split_of(file.path.relative_to(path)) if path.is_dir() else None
+        by_split.setdefault(split or "", []).append(file)
+    splits = {split: tuple(by_split[split]) for split in SPLITS if split in by_split}
     if "train" not in splits or len(splits) == 1:
-        return TextFiles(name, _hold_out([_whole_file(file) for file in files], path))
-    for split, sections in splits.items():
-        if _first_nonspace(sections) is None:
+        return TextFiles(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
+    others = tuple(str(file.path.relative_to(path)) for file in by_split.get("", ()))
+    found = FoundFiles(tuple(file for files in splits.values() for file in files), found.skipped + others)
+    for split, files in splits.items():
+        if column is None and not any(piece.strip() for file in files for piece in file.pieces()):
             raise InputError(f"the {split} files in {path} contain no text: fill them, or remove them.")
-    if "valid" not in splits:
-        return TextFiles(name, _hold_out(splits["train"], path) | {"test": tuple(splits["test"])})
-    return TextFiles(name, {split: tuple(sections) for split, sections in splits.items()})
+    return TextFiles(name, splits, found, column, hold_out and "valid" not in splits)
+
+
+def _table_among(path: Path, found: FoundFiles) -> DataFile | None:
+    """A table where text was expected: the file itself, or one of a folder without text."""
+    files = found.files if path.is_file() else () if found.files else find_files(path, TABLES).files
+    return next((file for file in files if file.format in TABLES), None)
 
 
 def _split_of(file: Path) -> str | None:
-    words = re.split(r"[._-]", file.name.lower())
-    return next((split for split, names in SPLITS.items() if set(names) & set(words)), None)
-
-
-def _whole_file(path: Path) -> Section:
-    try:
-        with path.open("rb") as file:
-            first = file.read(len(BYTE_ORDER_MARK))
-            for mark, (what, remedy) in FOREIGN.items():
-                if first.startswith(mark):
-                    raise InputError(f"{path} is {what}, not text in UTF-8: {remedy}.")
-            return Section(path, len(first) if first == BYTE_ORDER_MARK else 0, file.seek(0, 2))
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _hold_out(sections: list[Section], source: Path) -> dict[str, tuple[Section, ...]]:
-    """Cut sections into training text and, from the end, validation text."""
-    first, last = _first_nonspace(sections), _last_nonspace(sections)
-    if first is None or last is None:
-        raise InputError(f"{source} contains no text: give a text file with words in it, or a folder of such files.")
-    cut = _best_cut(sections, first, last, source)
-    ends = np.cumsum([section.stop - section.start for section in sections]).tolist()
-    train, valid = [], []
-    for section, end in zip(sections, ends, strict=True):
-        middle = min(max(section.stop - (end - cut), section.start), section.stop)
-        train.append(Section(section.path, section.start, middle))
-        valid.append(Section(section.path, middle, section.stop))
-    return {
-        "train": tuple(part for part in train if part.start < part.stop),
-        "valid": tuple(part for part in valid if part.start < part.stop),
-    }
-
-
-def _best_cut(sections: list[Section], first: int, last: int, source: Path) -> int:
-    """The position of the cut; `first` and `last` are the positions of the first and the last character of text.
-
-    Positions count the bytes of all sections.
-    """
-    size = last + 1 - first
-    target = last + 1 - max(1, size // HELD_OUT)
-    low, high = max(first + 1, target - SEARCH_BYTES), min(last + 1, target + SEARCH_BYTES)  # candidates: [low, high)
-    window = np.frombuffer(b"".join(_read(sections, low - 1, high)), np.uint8)
-    if not window.all():
-        raise InputError(f"{source} contains null bytes: give a text file in UTF-8.")
-    before, after = window[:-1], window[1:]  # before[i] and after[i] are the bytes on either side of position low + i
-    ends = np.cumsum([section.stop - section.start for section in sections])
-    is_file_end = np.isin(np.arange(low, high), ends)
-
-    line_ends = low + np.flatnonzero((before == ord("\n")) | is_file_end)
-    near = line_ends[np.abs(line_ends - target) <= size // (2 * HELD_OUT)]
-    spaces = low + np.flatnonzero(np.isin(after, np.frombuffer(SPACES, np.uint8)) | is_file_end)
-    characters = low + np.flatnonzero((after & 0xC0) != 0x80)
-    is_complete = low == first + 1 and high == last + 1  # all of the text was searched
-    for candidates in (near, spaces) if is_complete else (near, spaces, characters):
-        if candidates.size:
-            return int(candidates[np.argmin(np.abs(candidates - target))])
-    raise InputError(f"{source} contains a single word: give enough text to hold part of it out for validation.")
-
-
-def _first_nonspace(sections: Iterable[Section]) -> int | None:
-    """The position of the first byte that is not whitespace."""
-    done = 0
-    for block in _all_blocks(sections):
-        if stripped := block.lstrip(SPACES):
-            return done + len(block) - len(stripped)
-        done += len(block)
-    return None
-
-
-def _last_nonspace(sections: list[Section]) -> int | None:
-    """The position of the last byte that is not whitespace."""
-    stop = _size(sections)
-    while stop > 0:
-        start = max(0, stop - PIECE_BYTES)
-        if stripped := b"".join(_read(sections, start, stop)).rstrip(SPACES):
-            return start + len(stripped) - 1
-        stop = start
-    return None
-
-
-def _size(sections: Iterable[Section]) -> int:
-    return sum(section.stop - section.start for section in sections)
-
-
-def _read(sections: Iterable[Section], start: int, stop: int) -> Iterator[bytes]:
-    """The bytes from position `start` up to `stop`; positions count the bytes of all sections."""
-    done = 0
-    for section in sections:
-        size = section.stop - section.start
-        yield from _blocks(section, max(start - done, 0), min(stop - done, size))
-        done += size
-
-
-def _all_blocks(sections: Iterable[Section]) -> Iterator[bytes]:
-    for section in sections:
-        yield from _blocks(section, 0, section.stop - section.start)
-
-
-def _blocks(section: Section, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a section from `start` up to `stop`, at most `PIECE_BYTES` at a time."""
-    if start >= stop:
-        return
-    try:
-        with section.path.open("rb") as file:
-            file.seek(section.start + start)
-            left = stop - start
-            while left and (block := file.read(min(left, PIECE_BYTES))):
-                left -= len(block)
-                yield block
-    except OSError as error:
-        raise _unreadable(section.path, error) from None
-
-
-def _raw_pieces(section: Section) -> Iterator[bytes]:
-    """Lines, and parts of overlong lines, which are cut before whitespace or else between characters."""
-    try:
-        with section.path.open("rb") as file:
-            file.seek(section.start)
-            left, carried = section.stop - section.start, b""
-            while left:
-                line = file.readline(min(left, PIECE_BYTES - len(carried)))
-                left = left - len(line) if line else 0  # nothing left: the file was truncated meanwhile
-                raw = carried + line
-                cut = len(raw) if raw.endswith(b"\n") or not left else _last_cut(raw)
-                raw, carried = raw[:cut], raw[cut:]
-                if not left and not raw.endswith(b"\n") and not file.read(1):
-                    raw += b"\n"
-                yield raw[:-2] + b"\n" if raw.endswith(b"\r\n") else raw
-    except OSError as error:
-        raise _unreadable(section.path, error) from None
-
-
-def _last_cut(raw: bytes) -> int:
-    """The last place for a cut before whitespace, or else before a character; never at the start."""
-    last_space = max(raw.rfind(space) for space in SPACES)
-    if last_space > 0:
-        return last_space
-    lead = len(raw) - 1
-    while lead > max(0, len(raw) - 4) and raw[lead] & 0xC0 == 0x80:
-        lead -= 1
-    return lead or len(raw)
-
-
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(
-        f"cannot read {printable(str(path), 300)} ({error.strerror or error}): give a readable text file or folder."
-    )
+    words = {word for part in file.parts for word in re.split(r"[._-]", part.lower())}
+    return next((split for split, names in SPLITS.items() if set(names) & words), None)

@@ -1,9 +1,12 @@
 """How text becomes tokens: words, as in the published runs, words of prose, or any Hugging Face tokenizer.
 
 *words* stand between white space, which suits text that is split already, as WikiText is.  Ordinary prose has commas at
-its words; *prose* splits signs off.  A word is then a run of letters, digits and underscores, with apostrophes inside;
-any other sign that is not white space is a word by itself.  So "Good," is good and a comma, with the quotation marks
-around them.
+its words; *prose* splits signs off.  Its words are those of Unicode's rules for word boundaries (UAX #29), so that
+combining marks stay with their letters, and "3.14" and "isn't" are one word each; any other sign that is not white
+space is a word by itself.  So "Good," is good and a comma.  Scripts without spaces (Chinese, Japanese, Thai, Lao,
+Khmer, Burmese) are not segmented into words: each character is a token.
+
+Text is brought into Unicode's composed form (NFC) and into lower case first.
 
 A tokenizer is saved as plain files in a folder: its type and name in `tokenizer_info.json`, and its vocabulary in
 `words.txt` (one word per line, in order of ids) or in Hugging Face's own `tokenizer.json`.
@@ -14,6 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,25 +26,35 @@ from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any, final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from scansnap.runtime.errors import InputError, brief
 from scansnap.validation.checks import expand_user, integer
 
-LONGEST_WORD = 64
-"""Characters of a word; a longer run of letters is no word and is cut into several."""
+_WORD_OR_SIGN = regex.compile(r"\b\S.*?\b|\S", regex.WORD | regex.DOTALL | regex.V1)
+"""What stands between two word boundaries, unless it is white space."""
 
-_WORD_OR_SIGN = re.compile(rf"\w{{1,{LONGEST_WORD}}}(?:['\u2019]\w{{1,{LONGEST_WORD}}}){{0,3}}|[^\w\s]")
+HUB_NAME = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
+"""A name on the hub: that of a model, after its owner's if it has one."""
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
 WORDS, PROSE = "words", "prose"
 """The names of the tokenizations into words: between white space, and with signs split off."""
 
-MUCH_GLUED = 0.1
-"""The share of types with a sign at their end from which a text seems to be prose; WikiText-2 has 0.003."""
+GLUED = regex.compile(r"\w[^\w\s]+$")
+"""A word with a sign at its end."""
+
+UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
+"""Characters of scripts that put no spaces between words."""
+
+MANY = 0.1
+"""The share of such types from which it is worth telling; WikiText-2 has 0.003 glued words."""
 
 FORMAT = 1
 INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"
@@ -130,10 +145,10 @@ class WordTokenizer(Tokenizer):
         (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
         return self.name
 
-    def glued(self) -> tuple[float, str]:
-        """The share of types that are words with a sign at their end, and the most frequent of these."""
-        glued = [word for word in self.vocabulary if GLUED.search(word) and word not in (LINE_END, UNKNOWN)]
-        return len(glued) / self.vocab_size, next(iter(glued), "")
+    def share_of(self, pattern: regex.Pattern[str]) -> tuple[float, str]:
+        """The share of types in which a pattern is found, and the most frequent of these."""
+        found = [word for word in self.vocabulary if word not in (LINE_END, UNKNOWN) and pattern.search(word)]
+        return len(found) / self.vocab_size, next(iter(found), "")
 
 
 @final
@@ -164,10 +179,12 @@ class HuggingFaceTokenizer(Tokenizer):
         allowed = f"choose '{WORDS}', '{PROSE}', a tokenizer.json file, a folder with one, or a model's name on the hub"
         if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
             raise InputError(f"there is no tokenizer at {file}: {allowed}.")
+        if not file.is_file() and not HUB_NAME.fullmatch(str(source)):
+            raise InputError(f"'{source}' is no file, and no name on the hub: {allowed}.")
         try:
             if file.is_file():
                 return cls(Fast.from_file(str(file)), path.name if path.is_dir() else path.stem)
-            return cls(Fast.from_pretrained(str(source)), str(source))
+            return cls(Fast.from_file(_download(str(source))), str(source))
         except Exception as error:  # the package raises plain Exceptions, and the hub many types
             raise InputError(f"cannot load the tokenizer '{source}' ({brief(error)}): {allowed}.") from None
 
@@ -196,6 +213,19 @@ class HuggingFaceTokenizer(Tokenizer):
     def _write(self, folder: Path) -> str:
         (folder / HUGGING_FACE_FILE).write_text(self._tokenizer.to_str(pretty=True), "utf-8", newline="\n")
         return "hugging-face"
+
+
+def _download(name: str) -> str:
+    """The path of a tokenizer's file from the hub, in its cache; without a network only what is there already."""
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return hf_hub_download(name, HUGGING_FACE_FILE, local_files_only=True)
+    except LocalEntryNotFoundError:
+        if not getproxies():
+            socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)  # or else it would be tried for 25 seconds
+        return hf_hub_download(name, HUGGING_FACE_FILE)
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
@@ -260,12 +290,12 @@ class _Ids(dict[str, int]):
 
 
 def words_and_signs(text: str) -> list[str]:
-    """The words and signs of a text in their order; at least one, unless it is all white space."""
+    """The words and signs of a text (in NFC) in their order; at least one, unless it is all white space."""
     return _WORD_OR_SIGN.findall(text)
 
 
 def _words(piece: str) -> list[str]:
-    return piece.lower().replace("\n", f" {LINE_END} ").split()
+    return unicodedata.normalize("NFC", piece).lower().replace("\n", f" {LINE_END} ").split()
 
 
 def _prose(piece: str) -> list[str]:
@@ -273,7 +303,6 @@ def _prose(piece: str) -> list[str]:
 
 
 SPLITS: dict[str, Callable[[str], list[str]]] = {WORDS: _words, PROSE: _prose}
-GLUED = re.compile(r"\w\W+$")
 
 
 def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:

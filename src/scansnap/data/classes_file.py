@@ -27,7 +27,7 @@ from typing import Any
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, brief, short_repr, unknown
-from scansnap.storage.files import write_new_text
+from scansnap.storage.files import read_regular_text, write_new_text
 from scansnap.validation.validate import validated
 
 FILE_KEYS = ("vocab_size", "token_names", "positions", "class")
@@ -46,7 +46,7 @@ def read_classes(path: str | Path) -> SequenceClasses:
     path = Path(path)
     _check_suffix(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular_text(path)
     except OSError as error:
         raise InputError(f"cannot read the classes file {path}: {error.strerror or error}.") from None
     except UnicodeDecodeError:

@@ -27,7 +27,7 @@ from scansnap.data.source import DataSource
 from scansnap.dynamics.grid import NEEDED, RATIO, SWEPT, YZ_OPTIONS, method_of
 from scansnap.dynamics.options import SweepExecution, TrainOptions
 from scansnap.runtime.errors import InputError, brief, short_repr, unknown
-from scansnap.storage.files import write_new_text
+from scansnap.storage.files import read_regular_text, write_new_text
 from scansnap.validation.argument_types import ArgumentType
 from scansnap.validation.checks import type_name
 from scansnap.validation.options import defaults_of, from_names, from_plain, options_of, plain, required_of
@@ -116,7 +116,7 @@ def write_experiment(classes: Annotated[str, NameType()], options: TrainOptions,
 def _read(path: Path) -> dict[str, Any]:
     """A file's keys and values; names of classes, and seeds and times as text, are replaced by what they mean."""
     try:
-        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: Mapping[str, Any] = tomllib.loads(read_regular_text(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}.") from None
     except (ValueError, RecursionError) as error:

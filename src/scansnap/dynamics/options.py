@@ -130,7 +130,10 @@ class Runs:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedOptions(Options):
-    """What may differ from run to run: the seeds, and the learning rates that a subclass states."""
+    """What may differ from run to run.
+
+    A subclass states learning rates beside the seeds.
+    """
 
     seeds: Seeds = field(
         default=0,

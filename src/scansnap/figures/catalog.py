@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.runtime.errors import InputError, unknown
+from scansnap.storage.files import MARK, check_replaceable
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
@@ -159,10 +160,11 @@ def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
 
     `where` ends the message of an error.
     """
-    draft = target.with_name(f".{target.name}.new")
+    check_replaceable(target)
+    draft, form = target.with_name(f".{target.name}.new"), target.suffix[1:].lower()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(draft, dpi=150, format=target.suffix[1:].lower())
+        figure.savefig(draft, dpi=150, format=form, metadata={"Software" if form == "png" else "Creator": MARK})
         draft.replace(target)
     except OSError as error:
         with contextlib.suppress(OSError):  # if the folder is a file, there is no draft

@@ -117,7 +117,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     if not lines or dataset.sizes["line"] > 1:
         figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     figure.suptitle(plain(dataset.attrs["title"], 100), fontsize=11)
-    axes.set_title(wrapped(dataset.attrs["statement"], 130), fontsize=8)
+    axes.set_title(wrapped(dataset.attrs["statement"], 130 if lines else 90), fontsize=8)
     return figure
 
 

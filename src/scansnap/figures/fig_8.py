@@ -79,18 +79,18 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     remaining = (gap[:, -1] / np.abs(gap).max(1)).max()
     late = steps >= steps[-1] // 10
     exponent = max(float(np.polyfit(np.log(steps[late]), np.log(np.maximum(row[late], 1e-300)), 1)[0]) for row in gap)
-    what = "the gap in units of η_Y/M"
     return [
         exact(
             "h* is never below h.",
             least,
-            f"the least of {what} at {len(steps)} of {steps[-1]} updates and {len(gap)} rates; rounding is allowed",
+            f"the least gap in units of η_Y/M at {len(steps)} of {steps[-1]} updates and {len(gap)} rates; rounding is "
+            "allowed",
             at_least=-ROUNDING,
         ),
         exact(
             "The gap is at most 2η_Y/M.",
             largest,
-            f"the largest of {what}, at update {int(steps[gap.max(0).argmax()])}",
+            f"the largest gap in units of η_Y/M, at update {int(steps[gap.max(0).argmax()])}",
             at_most=2,
         ),
         exact(

@@ -12,13 +12,14 @@ from scansnap.runtime.errors import printable
 from scansnap.runtime.formulas import SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
+    import numpy as np
     import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.cm import ScalarMappable
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
@@ -88,7 +89,7 @@ def plain_ticks(axis: Axis) -> None:
         axis.set_minor_formatter("{x:g}")
 
 
-def log_axis(axes: Axes, values: Iterable[float]) -> None:
+def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
     """Make the x axis logarithmic, with ticks at these values only."""
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
@@ -116,7 +117,8 @@ def attention_colors(top: float = 1.0) -> dict[str, Any]:
 
 def attention_bar(axes: Sequence[Axes], image: ScalarMappable, **options: Any) -> None:
     """Add a color bar to panels that have `attention_colors`."""
-    ticks = [tick for tick in (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0) if tick <= (image.norm.vmax or 0.0)]
+    top = image.get_clim()[1] or 0.0
+    ticks = [tick for tick in (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0) if tick <= top]
     color_bar(axes, image, "attention (share, √ scale)", ticks=ticks, **options)
 
 
@@ -129,7 +131,9 @@ def color_bar(axes: Sequence[Axes], image: ScalarMappable, words: str, **options
         bar.set_ticks(options["ticks"], labels=[f"{tick:g}" for tick in options["ticks"]])
 
 
-def points(axes: Axes, x: ArrayLike, mean: ArrayLike, error: ArrayLike, i: int, name: str, **options: Any) -> None:
+def points(
+    axes: Axes, x: ArrayLike, mean: ArrayLike, error: ArrayLike | None, i: int, name: str, **options: Any
+) -> None:
     """Draw means with error bars in the i-th color and marker, joined by a line."""
     style = {**line(i), "marker": MARKERS[i], "markersize": 4, "capsize": 2, "linewidth": 1.4, "label": name}
     axes.errorbar(x, mean, error, **{**style, **options})

@@ -202,6 +202,8 @@ class SnapshotStore:
         try:
             if not was_closed and _pending(self._folder):
                 self._merge()
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {error.strerror or error}; its snapshots are kept.") from None
         finally:
             self._folder.unlock()
 

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from scansnap.runtime.errors import InputError, StoreError, printable
 from scansnap.runtime.formulas import readable, typeset
-from scansnap.storage.files import atomic_write
+from scansnap.storage.files import atomic_write, check_replaceable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-GENERATOR = '<meta name="generator" content="scansnap">'
-"""The mark by which scansnap recognizes its own pages."""
 
 
 def render(template: str, **values: object) -> str:
@@ -56,24 +53,16 @@ def small_png(picture: bytes) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def is_ours(page: Path) -> bool:
-    """Whether scansnap wrote the page."""
-    if not page.is_file():
-        return False
-    with page.open(encoding="utf-8", errors="replace") as file:
-        return GENERATOR in file.read(1000)
-
-
 def check_page(page: Path) -> None:
     """Refuse a file that is no page, or that scansnap did not write, before the work starts."""
     if page.suffix.lower() != ".html" or page.is_dir():
         raise InputError(f"the page is '{page}': give a file whose name ends in .html.")
-    if page.exists() and not is_ours(page):
-        raise StoreError(f"{page} is a file that scansnap did not write: give another name.")
+    check_replaceable(page)
 
 
 def write_page(page: Path, text: str) -> None:
     """Write a page atomically."""
+    check_replaceable(page)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(page, text.encode())

@@ -139,7 +139,7 @@ class Reproduction:
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            json.dumps(_for_json(measured), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
+            json.dumps(for_json(measured), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
         )
 
 
@@ -179,12 +179,12 @@ def _read(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**stored)
 
 
-def _for_json(value: Any) -> Any:
+def for_json(value: Any) -> Any:
     """The value with numbers rounded to eight digits, and null for infinity and NaN."""
     if isinstance(value, dict):
-        return {name: _for_json(part) for name, part in value.items()}
+        return {name: for_json(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_for_json(part) for part in value]
+        return [for_json(part) for part in value]
     if isinstance(value, float):
         return float(f"{value:.8g}") if math.isfinite(value) else None
     return value
@@ -204,7 +204,7 @@ class Highlight:
         """The picture in words, for readers who do not see it: what the paper says of it, and what of that fails."""
         if self.figure is None:
             return f"{self.title}: {readable(self.said[0][1])}"
-        fails = " ".join(trend.statement for trend in self.figure.trends if not trend.holds)
+        fails = " ".join(trend.statement for trend in self.figure.trends if trend.verdict == FAILS)
         return f"{self.title}. The paper: {self.figure.recipe.statement}" + (
             f" Does not hold here: {fails}" if fails else ""
         )
@@ -216,24 +216,27 @@ class Headline:
 
     reproduced: str
     answers: Sequence[tuple[str, str]]  # questions and answers
-    claims: Mapping[str, int]  # verdicts and how often they were given
-    trends: Mapping[str, int]  # the same for the tests of figures
+    claims: Mapping[str, int]  # verdicts on the paper's statements and how often they were given
+    trends: Mapping[str, int]  # the same for the tests of the paper's figures
     theorems: Mapping[str, Sequence[Verdict]]  # by verdict
     failing: Mapping[Category, Sequence[Verdict]]
     mended: int  # failing claims whose correction holds
-    doubtful: Sequence[PageFigure]  # figures of which some test does not hold
+    doubtful: Sequence[PageFigure]  # the paper's figures of which some test fails
     highlights: Sequence[Highlight]
 
 
 def headline(reproduction: Reproduction) -> Headline:
     """The opening of the page."""
-    verdicts, figures = reproduction.verdicts, reproduction.figures
+    verdicts = [verdict for verdict in reproduction.verdicts if verdict.claim.category != "added"]
+    figures = reproduction.figures
     failing = [verdict for verdict in verdicts if verdict.verdict == FAILS]
     return Headline(
         reproduced=_reproduced(reproduction),
         answers=list(_answers(reproduction)),
         claims=Counter(verdict.verdict for verdict in verdicts),
-        trends=Counter(trend.verdict for figure in figures for trend in figure.trends),
+        trends=Counter(
+            trend.verdict for figure in figures if figure.recipe.name not in catalog.BEYOND for trend in figure.trends
+        ),
         theorems={
             word: group
             for word in MARKS
@@ -245,7 +248,11 @@ def headline(reproduction: Reproduction) -> Headline:
             if any(verdict.claim.category == category for verdict in failing)
         },
         mended=sum(_is_corrected(verdict) for verdict in failing),
-        doubtful=[figure for figure in figures if figure.holding < len(figure.trends)],
+        doubtful=[
+            figure
+            for figure in figures
+            if figure.recipe.name not in catalog.BEYOND and any(trend.verdict == FAILS for trend in figure.trends)
+        ],
         highlights=list(_highlights(reproduction)),
     )
 

@@ -1,14 +1,14 @@
 """What a search for shortcuts found: in sentences, for the terminal, and on one self-contained page.
 
-The page shows words, attention over time, what would change, and rows left out.
-
-The page has no script.  Words come from the user's data and are escaped like everything else that the template shows.
+The page shows findings with example rows, what a second source shares, attention if it was trained, and rows left out.
+It has no script.  Words come from the user's data and are escaped like everything else that the template shows.
 """
 
 from __future__ import annotations
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,7 +25,7 @@ from scansnap.shortcuts.result import REASONS, Finding, Outcome, Shortcuts
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 240, 34, 8, 8, 28
 """Sizes of a chart and of its margins, in points of a phone's width."""
 
-SHOWN_WORDS = 200
+SHOWN_FINDINGS = 200
 """Rows of a table; the rest are in the file that --table writes."""
 
 SHOWN_POINTS = 2000
@@ -34,19 +34,14 @@ COLORED_LINES = 6
 LETTER = 6
 """The approximate width of a letter."""
 
-ABOUT_SHORTCUTS = "Shortcuts: words that tell a label beyond chance"
-ABOUT_UNPROVEN = (
-    "Unproven: words that look distinct (z at least 2 without the held-out rows), and may be so by chance or by copies"
-)
-
 LONGEST = 40
 """Characters of a word or label that are shown."""
 
 
-def visible(text: str) -> str:
+def visible(text: str, longest: int = LONGEST) -> str:
     """A word as a reader can see it: signs that are invisible, or that would move others, become �."""
     shown = "".join("�" if unicodedata.category(sign) in ("Cc", "Cf", "Cn", "Co", "Cs") else sign for sign in text)
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def count_items(number: int, kind: str) -> str:
@@ -60,22 +55,29 @@ def summary(result: Shortcuts) -> list[str]:
     listed = ", ".join(f"{visible(label)} ({count:,})" for label, count in shown[:6]) + (
         ", ..." if len(shown) > 6 else ""
     )
-    control = result.control
+    control, files = result.control, "" if result.files is None else f"{result.files}; "
+    tested = ", ".join(f"{number:,} {kind}" for kind, number in result.num_features.items())
     sentences = [
-        f"{result.source}: {result.num_rows:,} rows used, {result.remarks.num_left_out:,} left out; "
+        f"{result.source}: {files}{result.num_rows:,} rows used, {result.report.num_left_out:,} left out; "
         f"{len(result.labels)} labels: {listed}.",
         *_doubts(result),
-        f"{result.num_tested:,} of {result.num_words:,} words are in at least {result.options.least} texts. "
-        f"Distinct for a label (z at least 2 in all rows): {control.looking:,}, and {control.looking_shuffled:,} if "
-        "the labels are shuffled.",
-        f"Beyond chance (level {result.options.level:g} for all words together): {control.beyond_chance:,}, and "
+        f"Features in at least {result.options.least} rows: {tested}.",
+        f"Beyond chance (level {result.options.level:g} for all features together): {control.beyond_chance:,}, and "
         f"{control.beyond_chance_shuffled:,} if the labels are shuffled.",
     ]
-    if result.read_share is not None:
+    if (second := result.second) is not None:
+        held = Counter(finding.test for finding in result.shortcuts)
         sentences.append(
-            f"Attention was trained on {result.outcomes[0].texts:,} of the texts, reading {result.read_share:.0%} of "
-            f"their words, for {result.options.updates:,} updates. Of the words that it reads, it picks "
-            f"{_picked(result.shortcuts, 'shortcuts')}, and {_picked(result.unproven, 'unproven words')}."
+            f"{second.source}: {second.rows:,} rows; {second.copied_texts:,} of its {second.texts:,} different texts "
+            f"are copies or near copies of texts of {result.source}. Without them, {held['holds']:,} shortcuts hold "
+            f"there, {held['not confirmed']:,} are not confirmed and {held['not seen']:,} are not seen."
+        )
+    if result.outcomes:
+        read = [finding for finding in result.shortcuts if finding.gain is not None]
+        picked = sum(finding.picked_at is not None for finding in read)
+        sentences.append(
+            f"Attention was trained on {result.outcomes[0].texts:,} texts for {result.options.updates:,} updates. It "
+            f"picks {picked:,} of the {len(read):,} shortcuts that it reads."
         )
     return sentences
 
@@ -83,9 +85,19 @@ def summary(result: Shortcuts) -> list[str]:
 def _doubts(result: Shortcuts) -> list[str]:
     """What you should know about rows and labels before you believe the result."""
     doubts = []
-    if result.num_texts < result.num_rows:
-        several = f", {result.num_ambiguous:,} of them with several labels" if result.num_ambiguous else ""
-        doubts.append(f"{result.num_rows:,} rows, but only {result.num_texts:,} different texts{several}.")
+    if result.drawn_share < 1:
+        doubts.append(
+            f"{result.num_texts:,} different texts, {result.drawn_share:.2%} of them all, were drawn at random; "
+            "--texts sets their number."
+        )
+    if result.num_tested_texts < result.num_rows * result.drawn_share:
+        several = f"; {result.num_ambiguous:,} have several labels" if result.num_ambiguous else ""
+        doubts.append(
+            f"{result.num_texts:,} texts are different, and {result.num_tested_texts:,} are left if near copies with "
+            f"the same label count once{several}."
+        )
+    if result.num_pairs > (tested := result.num_features.get("pair", 0)):
+        doubts.append(f"{tested:,} of {result.num_pairs:,} pairs of words are tested; --pairs sets their number.")
     rare = [label for label, rows in result.labels.items() if rows < result.options.least]
     if rare:
         listed = ", ".join(f"{visible(label)} ({result.labels[label]:,})" for label in rare[:6]) + ", ..." * (
@@ -98,53 +110,24 @@ def _doubts(result: Shortcuts) -> list[str]:
     return doubts
 
 
-def _picked(findings: tuple[Finding, ...], kind: str) -> str:
-    """How many are picked in the texts, and when the middle one is."""
-    times = sorted(finding.picked_at for finding in findings if finding.picked_at is not None)
-    when = (
-        f", {'half of them ' if len(times) > 1 else ''}by update {times[(len(times) - 1) // 2]:,.0f}" if times else ""
-    )
-    return f"{len(times):,} of {sum(finding.gain is not None for finding in findings):,} {kind}{when}"
-
-
 def outcomes_in_words(result: Shortcuts) -> list[str]:
     """What a prior or other amounts of data would change."""
     if not result.outcomes:
         return []
     width = max(len(outcome.name) for outcome in result.outcomes)
-    lines = [
+    return [
         "\nWhat would change, on held-out texts (accuracy ± its standard error):",
-        f"  {'':{width}}  {'loss':>6}  {'accuracy':>14}  {'attention on shortcuts':>22}  {'on unproven words':>17}",
+        f"  {'':{width}}  {'loss':>6}  {'accuracy':>14}  {'attention on shortcuts':>22}",
+        *(
+            f"  {outcome.name:{width}}  {outcome.loss:6.3f}  {accuracy(outcome):>14}  {outcome.on_shortcuts:22.1%}"
+            for outcome in result.outcomes
+        ),
     ]
-    lines += [
-        f"  {outcome.name:{width}}  {outcome.loss:6.3f}  {accuracy(outcome):>14}  {outcome.on_shortcuts:22.1%}  "
-        f"{outcome.on_unproven:17.1%}"
-        for outcome in result.outcomes
-    ]
-    return [*lines, *more_data(result)]
 
 
 def accuracy(outcome: Outcome) -> str:
     """The accuracy with its standard error."""
     return f"{outcome.accuracy:.1%} ± {outcome.accuracy_error:.1%}"
-
-
-def more_data(result: Shortcuts) -> list[str]:
-    """What more rows would do to words that look distinct by chance."""
-    sentences = []
-    if result.chance_share:
-        listed = ", ".join(f"{share:.1%} in {rows:,} rows" for rows, share in result.chance_share.items())
-        sentences.append(
-            "The expected share of a text's words that are in texts of its label only, by chance, though other labels "
-            f"have them: {listed}."
-        )
-    waiting = [finding.rows_to_tell for finding in result.unproven if finding.rows_to_tell is not None]
-    if waiting:
-        sentences.append(
-            f"If their shares stayed, half of the {len(waiting):,} words within chance would be beyond it in "
-            f"{sorted(waiting)[(len(waiting) - 1) // 2]:,.0f} rows."
-        )
-    return sentences
 
 
 @dataclass(frozen=True)
@@ -202,20 +185,19 @@ def render_shortcuts(result: Shortcuts) -> str:
         "shortcuts_page.html.jinja",
         result=result,
         sentences=summary(result),
-        more_data=more_data(result),
         tables=[
-            ("shortcuts", "Shortcuts", "Words that tell a label beyond chance.", result.shortcuts),
+            ("shortcuts", "Shortcuts", "What tells a label beyond chance, with example rows.", result.shortcuts),
             (
                 "unproven",
-                "Unproven words",
-                "Words that look distinct for a label (z at least 2 without the held-out "
-                "rows), and may be so by chance or by copies.",
+                "Unproven",
+                "What looks distinct for a label, and may be so by chance, by copies or through another feature.",
                 result.unproven,
             ),
         ],
-        shown_words=SHOWN_WORDS,
+        shown_findings=SHOWN_FINDINGS,
         reasons=REASONS,
         visible=visible,
+        excerpt=lambda text: visible(text, 120),
         accuracy=accuracy,
         cloud=_cloud(result),
         lines=_lines(result),
@@ -233,7 +215,7 @@ def render_shortcuts(result: Shortcuts) -> str:
 
 
 def _cloud(result: Shortcuts) -> dict[str, object] | None:
-    """z of words against the texts that they are in; those drawn last are on top."""
+    """z of features against the texts that they are in; those drawn last are on top."""
     shown = result.findings[:SHOWN_POINTS]
     if not shown:
         return None
@@ -262,7 +244,7 @@ def _names(
     """
     points: dict[tuple[float, float], list[str]] = {}
     for finding in shortcuts:
-        points.setdefault((across(finding.texts), up(finding.z)), []).append(visible(finding.word)[:16])
+        points.setdefault((across(finding.texts), up(finding.z)), []).append(visible(finding.feature)[:16])
     obstacles = [(x - 3, x + 3, y) for x, y in {(across(word.texts), up(max(word.z, LEAST_Z))) for word in shown}]
     names = []
     for (x, y), words in list(points.items())[:NAMED_POINTS]:
@@ -279,48 +261,37 @@ def _names(
 
 def _tooltip(finding: Finding) -> str:
     return (
-        f"{visible(finding.word)}: {finding.verdict}; {finding.texts_with_label:,} of {finding.texts:,} texts are "
+        f"{visible(finding.name)}: {finding.verdict}; {finding.texts_with_label:,} of {finding.texts:,} texts are "
         f"{visible(finding.label)}, z {finding.z:.1f}"
     )
 
 
-def _lines(result: Shortcuts) -> list[dict[str, object]]:
-    """Gains of words over updates, in the texts and in the population."""
+def _lines(result: Shortcuts) -> dict[str, object] | None:
+    """Gains of words over updates."""
     curves = result.curves
-    if curves is None or not curves.words:
-        return []
-    verdicts = {finding.word: finding.verdict for finding in result.findings}
-    charts = []
-    for title, times, gains in (
-        ("Training on the texts", curves.updates, curves.gains),
-        ("The population of the estimated classes", curves.times, curves.population_gains),
-    ):
-        known = [gain for row in gains for gain in row if gain is not None]
-        if not known:
-            continue
-        begin = next(time for time in times if time > 0)
-        across = Scale(begin, max(2 * begin, *times), LEFT, WIDTH - RIGHT)
-        up = Scale(min(0.8, *known) * 0.9, max(3.0, *known) * 1.1, HEIGHT - BOTTOM, TOP)
-        curves_of: dict[tuple[str, str], list[str]] = {}  # words in the same texts share a curve
-        for word, row in zip(curves.words, gains, strict=True):
-            points = [f"{across(t)},{up(g)}" for t, g in zip(times, row, strict=True) if g is not None and t > 0]
-            if points:
-                curves_of.setdefault((" ".join(points), verdicts[word]), []).append(visible(word))
-        drawn = []
-        for i, ((path, verdict), words) in enumerate(curves_of.items()):
-            kind = f"line-{i}" if verdict == "shortcut" and i < COLORED_LINES else verdict
-            drawn.append((path, kind, ", ".join(words)))
-        kinds = {kind for _, kind, _ in drawn}
-        others = (("shortcut", "other shortcuts"), ("unproven", "unproven words"))
-        charts.append(
-            {
-                "title": title,
-                "drawn": drawn[::-1],
-                "legend": [(kind, words) for _, kind, words in drawn if kind.startswith("line-")]
-                + [(kind, words) for kind, words in others if kind in kinds],
-                "across": across.ticks(TENS if across.high > 100 * across.low else ROUND),
-                "up": up.ticks(ROUND),
-                "picked": up(PICKED),
-            }
-        )
-    return charts
+    known = [] if curves is None else [gain for row in curves.gains for gain in row if gain is not None]
+    if curves is None or not known:
+        return None
+    verdicts = {finding.feature: finding.verdict for finding in result.findings if finding.kind == "word"}
+    begin = next(time for time in curves.updates if time > 0)
+    across = Scale(begin, max(2 * begin, *curves.updates), LEFT, WIDTH - RIGHT)
+    up = Scale(min(0.8, *known) * 0.9, max(3.0, *known) * 1.1, HEIGHT - BOTTOM, TOP)
+    curves_of: dict[tuple[str, str], list[str]] = {}  # words in the same texts share a curve
+    for word, row in zip(curves.words, curves.gains, strict=True):
+        points = [f"{across(t)},{up(g)}" for t, g in zip(curves.updates, row, strict=True) if g is not None and t > 0]
+        if points:
+            curves_of.setdefault((" ".join(points), verdicts[word]), []).append(visible(word))
+    drawn = []
+    for i, ((path, verdict), words) in enumerate(curves_of.items()):
+        kind = f"line-{i}" if verdict == "shortcut" and i < COLORED_LINES else verdict
+        drawn.append((path, kind, ", ".join(words)))
+    kinds = {kind for _, kind, _ in drawn}
+    others = (("shortcut", "other shortcuts"), ("unproven", "unproven words"))
+    return {
+        "drawn": drawn[::-1],
+        "legend": [(kind, words) for _, kind, words in drawn if kind.startswith("line-")]
+        + [(kind, words) for kind, words in others if kind in kinds],
+        "across": across.ticks(TENS if across.high > 100 * across.low else ROUND),
+        "up": up.ticks(ROUND),
+        "picked": up(PICKED),
+    }

@@ -145,8 +145,10 @@ class Snap:
 
 def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """What moved in each interval that counts, its length and its end."""
-    s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
-    gaps = np.diff(s)
+    s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)
+    if s.ndim != 1 or s.shape != m.shape or not (np.diff(s) > 0).all():
+        raise InputError(f"steps has shape {s.shape} and moved {m.shape}: give one increasing step for each number.")
+    m, gaps = m[1:], np.diff(s)
     known = np.isfinite(m)  # a diverged run has no more records
     m, gaps, ends = m[known], gaps[known], s[1:][known]
     if len(m) > 1 and gaps[-1] < gaps[-2] / 2:

@@ -27,6 +27,9 @@ BLOCK_BYTES = 32 * 2**20
 
 BLOCK_RECORDS = 64
 
+FINITE = frozenset({"loss", "attention", "attention_logits", "decoder"})
+"""A run of a system in which one of these is not finite is not "ok"; others may be NaN, as entropy over no token is."""
+
 
 class Recorder:
     """The variables of a result, in memory or, with a path, in a store that one process writes.
@@ -57,6 +60,8 @@ class Recorder:
         self.store = RunStore.begin(path, template, variables, defaults or {}) if path is not None else None
         self._values: dict[str, NDArray[np.generic]] = {}
         self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, if any were written
+        self._finite = FINITE if template.attrs.get("kind") in ("train", "flow") else frozenset[str]()
+        self._not_finite = np.zeros(template.sizes.get("run", 0), np.bool_)
         if self.store is None:
             _check_memory(variables, sum(variable.nbytes for variable in variables.values()))
             self._values = {name: np.full(v.shape, np.nan, v.dtype) for name, v in variables.items()}
@@ -82,6 +87,8 @@ class Recorder:
 
     def write(self, block: Arrays, place: tuple[slice, ...]) -> None:
         """Write a block of variables, or of coordinates, at a place of their leading axes."""
+        for values in (values for name, values in block.items() if name in self._finite):
+            self._not_finite[place[0]] |= ~np.isfinite(values).reshape(len(values), -1).all(1)
         if self.store is not None:
             self.store.write(block, place)
             return
@@ -92,7 +99,14 @@ class Recorder:
             target[inner(place, values)] = values
 
     def finish(self, coordinates: Mapping[str, NDArray[np.generic]]) -> xr.Dataset:
-        """The finished result, with the coordinates that are known only now."""
+        """The finished result, with the coordinates that are known only now.
+
+        A run with a number that is not finite has failed, whatever its engine says.
+        """
+        if self._not_finite.any():
+            status = coordinates["status"]
+            failed = np.where((status == "ok") & self._not_finite, "failed", status).astype(status.dtype)
+            coordinates = {**coordinates, "status": failed}
         if self.store is not None:
             self.store.finish(coordinates)
             return load(self.store.path)

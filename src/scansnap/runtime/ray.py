@@ -82,4 +82,4 @@ def run_on_ray(
         try:
             yield item, ray.get(done)
         except ray.exceptions.RayError as error:
-            yield item, error
+            yield item, getattr(error, "cause", None) or error  # the task's own error, without Ray's traceback

@@ -1,25 +1,37 @@
-"""`shortcuts`: count, test, train, judge."""
+"""`shortcuts`: read, test, judge, and train if asked to."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import stats
+
+from scansnap.corpus.sources import Table
 from scansnap.runtime.errors import InputError
 from scansnap.shortcuts.attention import Attention, attend
-from scansnap.shortcuts.counting import HELD_OUT, LabelCounts, count_rows
-from scansnap.shortcuts.judging import Judged, control, judge, rows_to_tell
+from scansnap.shortcuts.example import example_rows
+from scansnap.shortcuts.judging import Judged, control, judge
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.shortcuts.result import Finding, Shortcuts
-from scansnap.shortcuts.rows import RowReader, open_rows
-from scansnap.theory.tokens import spurious_share
+from scansnap.shortcuts.result import Finding, SecondSource, Shortcuts, Test
+from scansnap.shortcuts.texts import Collected, LabeledTexts, label_texts
+from scansnap.validation import checks
 from scansnap.validation.calls import options_as_kwargs
 from scansnap.validation.options import from_names
 from scansnap.validation.validate import validated
 
-SIZES = (0.25, 1.0, 4.0, 16.0)
-"""Numbers of rows, over those there are, for which `spurious_share` is computed."""
+EXAMPLE = "example"
+"""The name of the data set that the package makes up."""
+
+EXAMPLES = 3
+"""Example rows of a finding."""
+
+HOLDS_P = 0.05
+"""A shortcut holds in the second source if its share there is at most this probable without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +40,8 @@ class ShortcutCall(ShortcutOptions):
 
     text: str
     label: str
-    allow: Collection[str] = ()
+    test: object = None
+    accept: Collection[tuple[str, str, str]] = ()
     progress: bool | None = None
 
 
@@ -40,116 +53,159 @@ def shortcuts(
     *,
     text: str,
     label: str,
-    allow: Collection[str] = (),
+    test: object = None,
+    accept: Collection[tuple[str, str, str]] = (),
     progress: bool | None = None,
     **words: Any,
 ) -> Shortcuts:
-    """Find words that tell the label of a text, say which of them attention picks and when, and which may be by chance.
+    """Find what tells the label of a text: words, pairs, positions, length, casing, white space, patterns.
 
     Parameters
     ----------
-    source : path, or table, or list of mappings
-        A CSV, JSON lines or Parquet file, a folder that Hugging Face `datasets` saved, or rows in memory: a data set of
-        `datasets`, a table of pandas, Polars or Arrow, a list of mappings.
+    source : path, or table, or list of dicts
+        A CSV, JSON lines or Parquet file, a folder of them, or rows in memory: a table of pandas, Polars or Arrow, a
+        data set of `datasets`, a dict of lists, a list of dicts.
     {options}
     text, label : str
         The columns of text and label; a path such as "review.body" leads into nested objects.
-    allow : collection of str
-        Words that may tell the label.
+    test : path, or table, or list of dicts, optional
+        A second source, such as a test set: which of its texts are copies, and which shortcuts hold there too.
+    accept : collection of (kind, feature, label)
+        Findings that are accepted: what `read_baseline` returns.
     progress : bool, optional
         Show progress bars, or nothing if false; by default bars on a terminal, and elsewhere a line now and then.
 
     Returns
     -------
     Shortcuts
-        With `findings`, `shortcuts`, `unproven`, `outcomes`, and `write_table`.
+        With `findings`, `shortcuts`, `unproven`, `to_pandas` and `write_table`.
 
     Examples
     --------
-    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
-    >>> found.findings[0].word, found.findings[0].verdict
-    ('imported', 'shortcut')
+    >>> found = ss.shortcuts("example", text="review", label="sentiment")
+    >>> [finding.feature for finding in found.shortcuts][:2]
+    ['imported', 'stars']
     """
     options = from_names(ShortcutOptions, words)
     for name, column in (("text", text), ("label", label)):
         if not isinstance(column, str) or not column:
             raise InputError(f"{name} is {column!r}: give the name of a column.")
-    rows = open_rows(source, (text, label), split=options.split, encoding=options.encoding)
-    counts = count_rows(rows, RowReader(text, label), options, progress)
-    judged = judge(counts, options)
-    attention = attend(counts, judged, options, progress) if options.attention else None
-    allowed = {word.lower() for word in allow}
+    collected = Collected()
+    tables = [_open(source, text, label, options)]
+    tables += [] if test is None else [_open(test, text, label, options, with_split=False)]
+    for table in tables:
+        collected.read(table, options, progress)
+    texts = label_texts(collected, options)
+    judged = judge(texts, options)
+    attention = attend(texts, judged, options, progress) if options.attention else None
+    features = texts.table.features
     return Shortcuts(
-        source=rows.name,
+        source=tables[0].name,
         text=text,
         label=label,
-        labels=dict(zip(counts.labels, counts.rows.sum(axis=0).tolist(), strict=True)),
-        num_texts=counts.num_texts,
-        num_ambiguous=counts.num_ambiguous,
-        num_words=counts.num_words,
-        num_tested=len(counts.words),
+        labels=dict(sorted(collected.rows[0].items())),
+        num_texts=texts.num_texts,
+        num_tested_texts=int((~texts.is_test).sum()),
+        num_ambiguous=texts.num_ambiguous,
+        drawn_share=collected.limit / 2**64,
+        num_words=len(collected.vocabulary),
+        num_features=dict(Counter(feature.kind for feature in features)),
+        num_pairs=texts.table.num_pairs,
         num_tests=judged.evidence.num_tests,
-        control=control(counts, judged, options),
-        findings=tuple(_findings(counts, judged, attention, allowed)),
-        remarks=counts.remarks,
-        read_share=None if attention is None else attention.read_share,
+        control=control(texts, judged, options),
+        findings=tuple(_findings(texts, judged, attention, accept, test is not None)),
+        report=collected.reports[0],
+        files=None if tables[0].files is None else tables[0].files.sentence(),
+        second=None if test is None else _second_source(tables[1], collected, texts),
         curves=None if attention is None else attention.curves,
         outcomes=() if attention is None else attention.outcomes,
-        chance_share=_chance_shares(counts),
         options=options,
     )
 
 
+def _open(source: object, text: str, label: str, options: ShortcutOptions, *, with_split: bool = True) -> Table:
+    columns = (text, label)
+    if isinstance(source, str | Path):
+        path = checks.expand_user("source", checks.path("source", source))
+        if source == EXAMPLE and not path.exists():
+            table = Table(example_rows(), columns, split=None, encoding=None)
+            table.name = EXAMPLE
+            return table
+        source = path
+    return Table(source, columns, split=options.split if with_split else None, encoding=options.encoding)
+
+
+def _second_source(table: Table, collected: Collected, texts: LabeledTexts) -> SecondSource:
+    copied = np.flatnonzero(texts.is_test & texts.is_shared)
+    return SecondSource(
+        table.name,
+        rows=sum(collected.rows[1].values()),
+        copied_texts=len(copied),
+        texts=int(texts.is_test.sum()),
+        examples=tuple(texts.excerpts[i] for i in copied[:EXAMPLES]),
+        report=collected.reports[1],
+    )
+
+
 def _findings(
-    counts: LabelCounts, judged: Judged, attention: Attention | None, allowed: Collection[str]
+    texts: LabeledTexts,
+    judged: Judged,
+    attention: Attention | None,
+    accept: Collection[tuple[str, str, str]],
+    has_test: bool,
 ) -> Iterable[Finding]:
-    num_rows = int(counts.rows.sum())
-    texts, with_label = judged.with_word.sum(axis=1), judged.with_label.sum(axis=1)
-    share, usual = with_label / texts, counts.rows.sum(axis=0)[judged.label] / num_rows
-    z, p = (values[judged.word, judged.label] for values in (judged.evidence.z, judged.evidence.p))
-    to_tell = rows_to_tell(share, usual, texts, num_rows, judged.evidence.needed_p)
-    held_texts = judged.with_word[:, :HELD_OUT].sum(axis=1)
-    held_with_label = judged.with_label[:, :HELD_OUT].sum(axis=1)
-    training = {} if attention is None else attention.by_word()
-    for i, word in enumerate(judged.word.tolist()):
-        name = counts.words[word]
-        gain, picked_at, population_gain, population_picked_at = training.get(word, (None,) * 4)
+    features, accepted = texts.table.features, {tuple(entry) for entry in accept}
+    usual_shares = judged.rows / judged.rows.sum()
+    test_counts, test_rows = texts.counts(texts.is_test & ~texts.is_shared)
+    training = {} if attention is None else attention.by_feature()
+    for i, (feature, k) in enumerate(zip(judged.feature.tolist(), judged.label.tolist(), strict=True)):
+        kind, name = features[feature]
+        label = texts.labels[k]
+        count, with_label = int(judged.with_feature[feature].sum()), int(judged.with_feature[feature, k])
+        test_count, test_with_label = int(test_counts[feature].sum()), int(test_counts[feature, k])
+        p = float(judged.evidence.p[feature, k])
+        explained_by = judged.explained_by[i]
+        other = None if explained_by is None else features[explained_by]
+        is_shortcut = not judged.reasons[i]
+        gain, picked_at = training.get(feature, (None, None))
         yield Finding(
-            word=name,
-            label=counts.labels[judged.label[i]],
-            verdict="unproven" if judged.reasons[i] else "shortcut",
+            kind=kind,
+            feature=name,
+            label=label,
+            verdict="shortcut" if is_shortcut else "unproven",
             reasons=judged.reasons[i],
-            allowed=name in allowed,
-            texts=int(texts[i]),
-            different_texts=int(judged.different_texts[i]),
-            texts_with_label=int(with_label[i]),
-            share=float(share[i]),
-            usual_share=float(usual[i]),
-            z=float(z[i]),
-            p=float(p[i]),
-            corrected_p=float(min(1.0, p[i] * judged.evidence.num_tests)),
-            stability=float(judged.stability[i]),
-            held_out_texts=int(held_texts[i]),
-            held_out_share=None if held_texts[i] == 0 else float(held_with_label[i] / held_texts[i]),
-            rows_to_tell=float(to_tell[i]) if p[i] > judged.evidence.needed_p and share[i] > usual[i] else None,
+            explained_by=None
+            if other is None
+            else other.name
+            if other.kind == "word"
+            else f"{other.kind}: {other.name}",
+            accepted=(kind, name, label) in accepted,
+            texts=count,
+            texts_with_label=with_label,
+            share=with_label / count,
+            usual_share=float(usual_shares[k]),
+            z=float(judged.evidence.z[feature, k]),
+            p=p,
+            corrected_p=min(1.0, p * judged.evidence.num_tests),
+            test=_holds(test_count, test_with_label, k, test_rows) if has_test else None,
+            test_texts=test_count,
+            test_share=test_with_label / test_count if test_count else None,
+            examples=_examples(texts, feature, k) if is_shortcut or "copies" in judged.reasons[i] else (),
             gain=gain,
             picked_at=picked_at,
-            population_gain=population_gain,
-            population_picked_at=population_picked_at,
         )
 
 
-def _chance_shares(counts: LabelCounts) -> dict[int, float]:
-    """The expected share of a text's words that are in texts of one label only though other labels have them."""
-    by_label, rows = counts.by_label, counts.rows.sum(axis=0)
-    used = by_label.sum(axis=0) > 0
-    if used.sum() < 2:
-        return {}
-    probs = (by_label[:, used] / counts.occurrences[used]).T
-    weights = rows[used] / rows[used].sum()
-    length = 1 + max(1, round(float(counts.occurrences.sum() / rows.sum())))
-    sizes = [max(1, round(size * int(rows.sum()))) for size in SIZES]
-    return {
-        size: float(weights @ spurious_share(probs, weights=weights, seq_len=length, num_sequences=size))
-        for size in dict.fromkeys(sizes)
-    }
+def _holds(count: int, with_label: int, label: int, rows: Any) -> Test:
+    """Whether a feature is more frequent with its label than usual in the second source."""
+    if not count:
+        return "not seen"
+    p = stats.hypergeom.sf(with_label - 1, int(rows.sum()), int(rows[label]), count)
+    return "holds" if p <= HOLDS_P else "not confirmed"
+
+
+def _examples(texts: LabeledTexts, feature: int, label: int) -> tuple[str, ...]:
+    has = texts.table.has
+    own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
+    own = own[(texts.label[own] == label) & ~texts.is_test[own]][:EXAMPLES]
+    return tuple(texts.excerpts[i] for i in own)

@@ -11,34 +11,41 @@ from scansnap.validation.options import Options, option
 class RowOptions(Options):
     """Which rows are read."""
 
-    split: str | None = field(default=None, metadata=option("The split of a Hugging Face data set", none="for files"))
+    split: str | None = field(
+        default=None, metadata=option("The split to read: files or folders of this name", none="reads all")
+    )
     encoding: str | None = field(
-        default=None,
-        metadata=option("The encoding of a CSV or JSON file", none="takes what the file states, else UTF-8"),
+        default=None, metadata=option("The encoding of text files", none="takes what the file shows, else UTF-8")
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceOptions(Options):
-    """What counts as evidence."""
+    """What is tested, and what counts as evidence."""
 
     level: float = field(
         default=0.05,
         metadata=option(
-            "The chance that any word at all is called distinct where none is, over all words and labels.",
+            "The chance that any feature at all is called a shortcut where none is, over all features and labels.",
             least=1e-12,
             most=0.5,
         ),
     )
-    least: int = field(default=5, metadata=option("In how many texts a word must be to be tested.", least=2))
-    seed: int = field(default=0, metadata=option("Seed of the split, the shuffle and the resampling.", least=0))
+    least: int = field(default=5, metadata=option("How many rows must have a feature for it to be tested.", least=2))
+    pairs: int = field(
+        default=20_000, metadata=option("The most frequent pairs of adjacent words to test.", least=0, most=10**7)
+    )
+    texts: int = field(
+        default=200_000, metadata=option("Different texts to test; of more, this many are drawn.", least=8)
+    )
+    seed: int = field(default=0, metadata=option("Seed of everything that is drawn at random.", least=0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions(Options):
     """How attention is trained."""
 
-    attention: bool = field(default=True, metadata=option("Whether to train at all, or to count only."))
+    attention: bool = field(default=False, metadata=option("Whether to train attention on the words."))
     updates: int = field(default=5000, metadata=option("Updates of Y and Z.", least=1, most=10**7))
     lr_y: float = field(default=1.0, metadata=option("Learning rate of the decoder Y.", least=1e-6, most=1e3))
     lr_z: float = field(default=1.0, metadata=option("Learning rate of the attention logits Z.", least=1e-6, most=1e3))
@@ -48,8 +55,7 @@ class AttentionOptions(Options):
         metadata=option("Words that it reads: those that look distinct, then frequent ones.", least=2, most=10**5),
     )
     sample: int = field(
-        default=4000,
-        metadata=option("Texts to train on; a quarter as many to test on.", least=8, most=10**6),
+        default=4000, metadata=option("Texts to train on; a quarter as many to test on.", least=8, most=10**6)
     )
     prior: float = field(
         default=-4.0, metadata=option("The logit that a prior would add to words to be ignored.", least=-1e3, most=1e3)

@@ -1,56 +1,62 @@
-"""What `shortcuts` returns: one finding for each word that looks distinct, and everything they rest on."""
+"""What `shortcuts` returns: one finding for each feature that looks distinct, and everything they rest on."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from dataclasses import asdict, dataclass, fields
+import tomllib
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from scansnap.corpus.sources import RowReport
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.shortcuts.rows import Remarks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Verdict = Literal["shortcut", "unproven"]
-Reason = Literal["rare", "chance", "copies", "unstable", "gone"]
+Reason = Literal["rare", "chance", "copies", "explained"]
+Test = Literal["holds", "not confirmed", "not seen"]
 
 REASONS: dict[Reason, str] = {
     "rare": "in too few texts to be beyond chance, however pure",
-    "chance": "no more distinct than some of so many words are by chance",
+    "chance": "no more distinct than some of so many features are by chance",
     "copies": "distinct only if copies of a text count as so many texts",
-    "unstable": "not distinct in some resamples of the texts",
-    "gone": "not distinct in the held-out rows",
+    "explained": "distinct only through another feature",
 }
-"""Why a word that looks distinct is called unproven."""
+"""Why a feature that looks distinct is called unproven."""
 
 TABLES = (".csv", ".parquet", ".json")
+MARK = "scansnap_shortcuts"
+"""The name of the first column of a table that this package wrote."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A word that looks distinct for a label.
+    """A feature that looks distinct for a label.
 
-    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found = ss.shortcuts("example", text="review", label="sentiment")
     >>> found.findings[0].share > found.findings[0].usual_share
     True
     """
 
-    word: str
-    """The word."""
+    kind: str
+    """What sort of feature it is: a word, a pair of words, a position, length, casing, ..."""
+    feature: str
+    """The feature."""
     label: str
     """The label that it tells."""
     verdict: Verdict
     """Whether it is a shortcut, or unproven."""
     reasons: tuple[Reason, ...]
     """Why it is unproven; none for a shortcut."""
-    allowed: bool
-    """Whether the word may tell the label."""
+    explained_by: str | None
+    """The feature through which it is distinct."""
+    accepted: bool
+    """Whether the baseline accepts it."""
     texts: int
-    """c, the texts with the word."""
-    different_texts: int
-    """The different ones among them: copies count once for each label."""
+    """c, the different texts with the feature."""
     texts_with_label: int
     """a, those that have the label."""
     share: float
@@ -60,44 +66,55 @@ class Finding:
     z: float
     """How many standard deviations the share is from the usual one."""
     p: float
-    """The chance of such a share if the word told nothing."""
+    """The chance of such a share if the feature told nothing."""
     corrected_p: float
-    """The chance that any word at all is this distinct for its label, bounded."""
-    stability: float
-    """The share of resamples in which the word speaks for its label."""
-    held_out_texts: int
-    """Texts with the word that were held out."""
-    held_out_share: float | None
+    """The chance that any feature at all is this distinct for its label, bounded."""
+    test: Test | None
+    """Whether it holds in the second source, without copies of the first; None without a second source."""
+    test_texts: int
+    """Texts with the feature there."""
+    test_share: float | None
     """The share of its label among these."""
-    rows_to_tell: float | None
-    """Rows in which its share would be beyond chance, if it is not in these."""
+    examples: tuple[str, ...]
+    """Where rows with the feature and the label are, and how they begin."""
     gain: float | None
-    """The most attention that training on the texts gives it, over even attention; None if it was not read."""
+    """The most attention that training gives the word, over even attention; None if it was not read."""
     picked_at: float | None
     """The first recorded update at which that is at least 2; None if it never is."""
-    population_gain: float | None
-    """The same for training on endless texts of the estimated classes."""
-    population_picked_at: float | None
-    """The first recorded update at which that is at least 2."""
 
     @property
-    def is_picked(self) -> bool:
-        """Whether attention picks it, in the texts or in the population."""
-        return self.picked_at is not None or self.population_picked_at is not None
+    def name(self) -> str:
+        """The feature with its kind, unless it is a word."""
+        return self.feature if self.kind == "word" else f"{self.kind}: {self.feature}"
 
-    def said(self) -> str:
+    def explain(self) -> str:
         """Why it is unproven, in words."""
-        return "; ".join(REASONS[reason] for reason in self.reasons)
+        by = f" ({self.explained_by})" if self.explained_by else ""
+        return "; ".join(f"{REASONS[reason]}{by if reason == 'explained' else ''}" for reason in self.reasons)
 
 
 @dataclass(frozen=True)
 class Control:
-    """How many words look distinct, and how many do after the labels were shuffled."""
+    """How many features look distinct, and how many do after the labels were shuffled."""
 
     looking: int
     looking_shuffled: int
     beyond_chance: int
     beyond_chance_shuffled: int
+
+
+@dataclass(frozen=True)
+class SecondSource:
+    """What a second source, such as a test set, shares with the first."""
+
+    source: str
+    rows: int
+    copied_texts: int
+    """Different texts of it that are copies or near copies of texts of the first source."""
+    texts: int
+    """Its different texts."""
+    examples: tuple[str, ...]
+    report: RowReport
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,6 @@ class Outcome:
     accuracy: float
     accuracy_error: float  # standard error: √(a (1 − a)/n) on n held-out texts
     on_shortcuts: float  # attention
-    on_unproven: float
 
 
 @dataclass(frozen=True)
@@ -120,17 +136,15 @@ class Curves:
     words: tuple[str, ...]
     updates: tuple[float, ...]
     gains: tuple[tuple[float | None, ...], ...]  # by word
-    times: tuple[float, ...]
-    population_gains: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
 class Shortcuts:
     """Shortcuts in labeled text.
 
-    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
-    >>> found.num_words
-    423
+    >>> found = ss.shortcuts("example", text="review", label="sentiment")
+    >>> found.num_texts
+    4001
     """
 
     source: str
@@ -142,29 +156,35 @@ class Shortcuts:
     labels: dict[str, int]
     """Rows of each label."""
     num_texts: int
-    """Different texts in these rows."""
+    """Different texts, but for case and white space; of a large source, those that were drawn."""
+    num_tested_texts: int
+    """What is left of them if near copies with the same label count once."""
     num_ambiguous: int
-    """Different texts that have several labels."""
+    """Groups of copies that have several labels."""
+    drawn_share: float
+    """The share of the different texts that were drawn: 1 if all were tested."""
     num_words: int
     """Different words."""
-    num_tested: int
-    """Those in enough texts to be tested."""
+    num_features: dict[str, int]
+    """Features in enough texts to be tested, by kind."""
+    num_pairs: int
+    """Pairs of adjacent words in enough texts, also those beyond the budget."""
     num_tests: int
-    """Pairs of word and label that could be beyond chance: what p is corrected for."""
+    """Pairs of feature and label that could be beyond chance: what p is corrected for."""
     control: Control
     """What the same tests find with the labels shuffled."""
     findings: tuple[Finding, ...]
     """Shortcuts first, then by z."""
-    remarks: Remarks
+    report: RowReport
     """Rows that could not be used, and why."""
-    read_share: float | None
-    """The share of all words in the texts that the model reads."""
+    files: str | None
+    """How many files were read and skipped."""
+    second: SecondSource | None
+    """What a second source shares with the first."""
     curves: Curves | None
-    """Attention on the words that it picks, over training."""
+    """Attention on words that look distinct, over training."""
     outcomes: tuple[Outcome, ...]
     """What training comes to on held-out texts: as it is, with a prior, with fewer texts."""
-    chance_share: dict[int, float]
-    """By number of rows: the share of a text's words that look distinct by chance alone (`theory.spurious_share`)."""
     options: ShortcutOptions
     """The options of the call."""
 
@@ -175,65 +195,94 @@ class Shortcuts:
 
     @property
     def shortcuts(self) -> tuple[Finding, ...]:
-        """Words that tell a label beyond chance."""
+        """Features that tell a label beyond chance."""
         return tuple(finding for finding in self.findings if finding.verdict == "shortcut")
 
     @property
     def unproven(self) -> tuple[Finding, ...]:
-        """Words that seem to, and may do so by chance."""
+        """Features that seem to, and may do so by chance, by copies or through others."""
         return tuple(finding for finding in self.findings if finding.verdict == "unproven")
+
+    def accept_all(self) -> Shortcuts:
+        """The same result with every shortcut accepted."""
+        findings = (replace(finding, accepted=finding.verdict == "shortcut") for finding in self.findings)
+        return replace(self, findings=tuple(findings))
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        more = {"remarks": self.remarks.plain(), "num_rows": self.num_rows, "options": self.options.to_dict()}
-        return _plain({**content, **more})
+        return _plain({**content, "num_rows": self.num_rows, "options": self.options.to_dict()})
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The findings as a table, one row each."""
+        import pandas as pd
+
+        names = [field.name for field in fields(Finding)]
+        rows = [
+            {**asdict(finding), "reasons": " ".join(finding.reasons), "examples": " | ".join(finding.examples)}
+            for finding in self.findings
+        ]
+        return pd.DataFrame(rows, columns=names)
 
     def write_table(self, path: str | Path) -> None:
-        """Write the findings as CSV, Parquet or JSON."""
+        """Write the findings as CSV, Parquet or JSON; a file that this package did not write is not replaced."""
         path = Path(path)
-        suffix = path.suffix.lower()
         check_table(path)
-        rows = [{**_plain(finding), "reasons": " ".join(finding.reasons)} for finding in self.findings]
-        names = [field.name for field in fields(Finding)]
+        table = self.to_pandas()
+        table.insert(0, MARK, 1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if suffix == ".json":
-                path.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-            elif suffix == ".csv":
-                with path.open("w", newline="", encoding="utf-8") as file:
-                    table = csv.DictWriter(file, names)
-                    table.writeheader()
-                    table.writerows(rows)
+            if path.suffix.lower() == ".json":
+                table.to_json(path, orient="records", force_ascii=False, indent=1)
+            elif path.suffix.lower() == ".csv":
+                table.to_csv(path, index=False)
             else:
-                _write_parquet(path, rows, names)
+                table.to_parquet(path, index=False)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror or error}.") from None
 
 
 def check_table(path: Path) -> None:
-    """Refuse a file that is no table, before the work begins."""
+    """Refuse a file that is no table, or that this package did not write, before the work begins."""
     if path.suffix.lower() not in TABLES or path.is_dir():
         raise InputError(f"the table is '{path}': give a file whose name ends in {', '.join(TABLES)}.")
+    if path.is_file() and MARK.encode() not in _first_and_last_bytes(path):
+        raise InputError(f"the table is '{path}', a file that scansnap did not write: give another name.")
 
 
-def _write_parquet(path: Path, rows: list[dict[str, Any]], names: list[str]) -> None:
+def read_baseline(path: str | Path) -> list[tuple[str, str, str]]:
+    """The findings that a baseline file accepts, as (kind, feature, label)."""
+    path = Path(path)
     try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))["accepted"]
+        return [(entry["kind"], entry["feature"], entry["label"]) for entry in entries]
+    except OSError as error:
         raise InputError(
-            f"{path} needs pyarrow, which is not installed: pip install 'scansnap[text]', or write a .csv file."
+            f"the baseline is '{path}', which cannot be read ({error.strerror}): write it with --update-baseline."
         ) from None
-    numbers = {"bool": pyarrow.bool_(), "int": pyarrow.int64(), "float": pyarrow.float64()}
-    schema = pyarrow.schema(
-        [
-            (field.name, numbers.get(str(field.type).removesuffix(" | None"), pyarrow.string()))
-            for field in fields(Finding)
-        ]
-    )
-    columns = {name: [row[name] for row in rows] for name in names}
-    parquet.write_table(pyarrow.table(columns, schema=schema), path)
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"the baseline is '{path}', which is no baseline: give a TOML file with [[accepted]] entries of kind, "
+            "feature and label."
+        ) from None
+
+
+def write_baseline(path: str | Path, result: Shortcuts) -> None:
+    """Write every shortcut of a result to a baseline file."""
+    import tomli_w
+
+    entries = [
+        {"kind": finding.kind, "feature": finding.feature, "label": finding.label} for finding in result.shortcuts
+    ]
+    Path(path).write_text(tomli_w.dumps({"accepted": entries}), encoding="utf-8")
+
+
+def _first_and_last_bytes(path: Path) -> bytes:
+    """Where the names of columns stand: at the start, or in Parquet at the end."""
+    with path.open("rb") as file:
+        first = file.read(2**12)
+        file.seek(max(0, path.stat().st_size - 2**14))
+        return first + file.read()
 
 
 def _plain(value: Any) -> Any:

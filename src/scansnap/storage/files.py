@@ -6,23 +6,33 @@ disk first, with the folder that contains it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, StoreError
 from scansnap.runtime.machine import gibibytes
 
 Checksum = list[int]
 """The size of a file and the CRC-32 of its bytes."""
 
+MARK = "written by scansnap"
+MARKS = (MARK.encode(), b'<meta name="generator" content="scansnap">')
+"""What is in the pictures and in the pages that this package writes, by which it recognizes them."""
+
+OVERWRITE: ContextVar[bool] = ContextVar("OVERWRITE", default=False)
+"""Whether outputs may replace files that this package did not write: `--overwrite`."""
+
 SEAL = b', "crc32": '
 READ_BYTES = 2**20
+MARKED_BYTES = 2**14
 SYNC_THREADS = 8
 """Files synced at the same time: a disk writes many of them in the time of one."""
 
@@ -107,6 +117,31 @@ def atomic_write(path: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
         raise
     sync([path.parent])
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this package wrote a page or a picture: its mark is near the beginning or the end of the file."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        beginning = file.read(MARKED_BYTES)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - MARKED_BYTES))
+        return any(mark in part for part in (beginning, file.read()) for mark in MARKS)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace a file that this package did not write, unless `--overwrite` was given."""
+    if not OVERWRITE.get() and os.path.lexists(path) and not is_ours(path):
+        raise StoreError(
+            f"{path} is a file that scansnap did not write: give another name, or --overwrite to replace it."
+        )
+
+
+def read_regular_text(path: Path) -> str:
+    """The text of a regular file; a folder or a device raises an `OSError`, since reading it may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.read_text(encoding="utf-8")
 
 
 def write_new_text(path: Path, text: str) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from scansnap.systems.system import SYSTEMS as SYSTEMS
+from scansnap.systems import system
+
+SYSTEMS = system.SYSTEMS
+"""Systems by name: `--system`.  The paper's (Y, Z) is given by its classes and is not listed here.
+
+>>> "reversal" in ss.SYSTEMS
+True
+"""
 
 for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
     if path != Path(__file__):

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.runtime.errors import InputError, short_repr, unknown
+from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.validation.argument_types import ArgumentType, EitherType, SequenceType
 from scansnap.validation.checks import is_iterable
 from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import code_digest, is_own
+from scansnap.validation.user_code import code_digest, describe_error, is_own
 from scansnap.validation.validate import validated
+
+Now = TypeVar("Now")
+"""A `Snapshot` or a `State`."""
 
 Need = Literal[
     "loss",
@@ -48,9 +51,9 @@ class Quantity:
     ('layer', 'head', 'class')
     """
 
-    name: str
-    dims: tuple[str, ...]
-    compute: Callable[[Any], ArrayLike]  # (R, *dims), of a `Snapshot` or, for other systems than (Y, Z), a `State`
+    name: str  # of the variable in a result
+    dims: tuple[str, ...]  # its axes after the run and the record
+    compute: Callable[..., ArrayLike]  # (R, *dims), of a `Snapshot` or, for other systems than (Y, Z), a `State`
     needs: Annotated[tuple[Need, ...], SequenceType(ArgumentType())] = ()  # attributes of the snapshot that it reads
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)  # long_name and units
     coords: Mapping[str, Sequence[float] | Sequence[str]] = field(
@@ -82,7 +85,13 @@ class Quantity:
 
     def values(self, snapshot: object, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), checked to have the shape of its dimensions."""
-        values = np.asarray(self.compute(snapshot))
+        try:
+            values = np.asarray(self.compute(snapshot))
+        except ScanSnapError:
+            raise
+        except Exception as error:
+            file = getattr(getattr(self.compute, "__code__", None), "co_filename", "")
+            raise InputError(f"the quantity {self.name} fails with {describe_error(error, file)}.") from error
         if values.dtype.kind not in "biuf":
             raise InputError(f"the quantity {self.name} gives {values.dtype.name} values: give real numbers.")
         if values.shape != shape:
@@ -101,7 +110,7 @@ def quantity(
     units: str = "1",
     coords: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
     full_precision: bool = False,
-) -> Callable[[Callable[[Any], ArrayLike]], Quantity]:
+) -> Callable[[Callable[[Now], ArrayLike]], Quantity]:
     """A decorator that turns a function of a `Snapshot` or a `State` into a quantity with the function's name.
 
     Parameters
@@ -127,7 +136,7 @@ def quantity(
     ['loss', 'largest']
     """
 
-    def make(compute: Callable[[Any], ArrayLike]) -> Quantity:
+    def make(compute: Callable[[Now], ArrayLike]) -> Quantity:
         return Quantity(
             name=compute.__name__,
             dims=dims,

@@ -43,9 +43,9 @@ class Block:
     ('token',)
     """
 
-    rate: str
-    dims: tuple[str, ...] = ()
-    long_name: str = ""
+    rate: str  # the name of its learning rate
+    dims: tuple[str, ...] = ()  # its axes after the run
+    long_name: str = ""  # what it is, for labels
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class State:
     ('token',)
     """
 
-    system: System
+    system: System  # what is trained
     parameters: Arrays  # (R, ...) of each block
     data: Arrays  # (R, ...) what does not move
     loss: NDArray[np.float64]  # (R,)
@@ -73,10 +73,10 @@ class Preset:
     {}
     """
 
-    about: str
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the system
-    train: Mapping[str, Any] = field(default_factory=dict)  # options of `train`
-    flow: Mapping[str, Any] = field(default_factory=dict)  # options of `flow`
+    about: str  # what it shows, in one line
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the system
+    train: Mapping[str, object] = field(default_factory=dict)  # options of `train`
+    flow: Mapping[str, object] = field(default_factory=dict)  # options of `flow`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +176,7 @@ def _block_quantity(name: str, block: Block) -> Quantity:
 
 
 SYSTEMS: Registry[System] = Registry("system", "gradient", "start")
-"""Systems by name: `--system`.  The paper's (Y, Z) is given by its classes and is not listed here.
-
->>> "reversal" in ss.SYSTEMS
-True
-"""
+"""Systems by name; `catalog.py` fills it with those of the package."""
 
 
 def check_system(system: System) -> None:

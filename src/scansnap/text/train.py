@@ -158,8 +158,17 @@ class TextTraining:
     ) -> None:
         self.corpus, self.options, self.record_schedule = corpus, options, schedule
         self._columns = columns
-        windows = consecutive(corpus.valid, shape.window)
         self._processes = Processes(options.device)
+        try:
+            self._prepare(shape, store)
+        except BaseException:
+            self._processes.close()
+            raise
+
+    def _prepare(self, shape: Shape, store: str | Path | None) -> None:
+        """Make the model, what is measured, and the result that records it."""
+        corpus, options, schedule = self.corpus, self.options, self.record_schedule
+        windows = consecutive(corpus.valid, shape.window)
         self._share = self._processes.share(options.batch_size)
         queries = corpus.frequent_words(options.queries if isinstance(options, YZTextOptions) else 0)
         with _within_memory(shape, options):

@@ -1,0 +1,214 @@
+"""Damage is never read as data: a damaged store is refused in a sentence, or gives the numbers that were written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.cli.app import main
+from scansnap.storage.files import checksummed_json, read_checksummed_json
+from scansnap.storage.folder import MANIFEST
+from scansnap.text.model_file import load_model, model_folder
+from tests.faults.power_cut import Tree, cuts, write_tree
+from tests.faults.works import OPTIONS, WORKS, Numbers, Work, counts, hurry, outcome, text, watch
+
+KINDS = ("one bit flipped", "truncated", "deleted", "emptied", "a byte appended", "zeros in place of a part")
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+
+
+def flip(path: Path, place: float = 0.5) -> None:
+    """Flip a bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1
+    path.write_bytes(data)
+
+
+def damaged(tree: Tree, draw: random.Random) -> tuple[Tree, str]:
+    """The folder with one damaged file, and which file has which damage."""
+    names = [name for name, data in tree.items() if data is not None]
+    arrays = [name for name in names if not Path(name).name.startswith(".")]  # most files describe, few have numbers
+    name, kind = draw.choice(arrays if draw.random() < 0.6 and arrays else names), draw.choice(KINDS)
+    data = bytearray(tree[name] or b"")
+    if kind == "deleted":
+        return {other: content for other, content in tree.items() if other != name}, f"{name}: {kind}"
+    if kind == "emptied" or not data:
+        data = bytearray(b"" if data else b"\1")
+    elif kind == "truncated":
+        del data[draw.randrange(len(data)) :]
+    elif kind == "a byte appended":
+        data.append(draw.randrange(256))
+    elif kind == "one bit flipped":
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    else:
+        first = draw.randrange(len(data))
+        length = min(len(data) - first, draw.randrange(1, 64))
+        data[first : first + length] = bytes(length) if any(data[first : first + length]) else b"\1" * length
+    return {**tree, name: bytes(data)}, f"{name}: {kind}"
+
+
+def after_damage(folder: Path, work: Work, count: int, seed: int = 0) -> Counter[str]:
+    """Damage finished and unfinished stores of a work, do the work again on them, and count what came out."""
+    root, copy, expected = folder / "work", folder / "copy", list[Numbers]()
+    root.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        hurry(patch)
+        trees = cuts(root, lambda: expected.append(work(root)), draws=0, every=10)
+        patch.setattr("os.fsync", lambda handle: None)
+        draw, seen = random.Random(seed), Counter[str]()
+        for number in range(count):
+            tree = trees[-1] if number % 2 else draw.choice(trees[len(trees) // 4 :])
+            if not any(tree.values()):
+                continue
+            broken, what = damaged(tree, draw)
+            write_tree(broken, copy)
+            result = outcome(work, copy, expected[0])
+            seen[result if result in ("identical", "refused") else f"{result} {what}"] += 1
+    return seen
+
+
+@pytest.mark.parametrize("name", ["train", "sweep", "flow", "counts", "watch", "cache"])
+def test_damage_is_noticed(tmp_path, name: str) -> None:
+    seen = after_damage(tmp_path, WORKS[name], 12)
+    assert set(seen) <= {"refused", "identical"}, seen
+    assert seen["refused"] > 4 or name == "cache"  # which is written again
+
+
+def test_the_sentence_names_the_variable_and_what_is_intact_can_be_had(tmp_path) -> None:
+    path, options = tmp_path / "s.zarr", {**OPTIONS, "lr_z": [0.5, 1.0], "lr_y": [1.0, 2.0], "seeds": range(8)}
+
+    def sweep() -> Any:
+        return ss.sweep("syn-small", **options, steps=2, shard_size=8, store=path).load()
+
+    whole = sweep()
+    assert ss.check_store(path).is_intact
+    chunks = sorted(file for file in (path / "loss" / "c").rglob("*") if file.is_file())
+    assert len(chunks) > 1
+    chunks[0].unlink()
+    with pytest.raises(ss.StoreError, match=r"the file loss/c/[0-9/]+ of 'loss' is missing; scansnap check"):
+        ss.load(path)
+    with pytest.raises(ss.StoreError, match="'loss' is missing"):
+        sweep()
+    with pytest.warns(UserWarning, match="loss is not all there"):
+        partial = ss.load(path, partial=True)
+    intact = np.isfinite(partial["loss"].values)
+    assert 0 < intact.sum() < intact.size
+    assert np.array_equal(partial["loss"].values[intact], whole["loss"].values[intact])
+    assert partial.drop_vars("loss").equals(whole.drop_vars("loss"))
+    assert [name for name, files in ss.check_store(path).damaged.items() if files] == ["loss"]
+
+
+def test_a_lazy_result_is_checked_when_it_is_read(tmp_path) -> None:
+    path = tmp_path / "r.zarr"
+    ss.train("syn-small", **{**OPTIONS, "record": ("loss", "accuracy")}, steps=4, store=path)
+    flip(next(file for file in (path / "loss" / "c").rglob("*") if file.is_file()), 0.99)
+    lazy = ss.load(path, lazy=True)
+    lazy["accuracy"].load()
+    with pytest.raises(ss.StoreError, match="of 'loss' has other bytes than were written"):
+        lazy["loss"].load()
+
+
+def test_a_store_of_an_earlier_version_is_read_with_a_warning(tmp_path) -> None:
+    result = ss.train("syn-small", **OPTIONS, steps=4).assign_attrs(format=1)
+    result.to_zarr(tmp_path / "old.zarr", zarr_format=2, consolidated=True)
+    with pytest.warns(UserWarning, match="was written by an earlier version, so damage would not be noticed"):
+        assert ss.load(tmp_path / "old.zarr").identical(result)
+    assert not ss.check_store(tmp_path / "old.zarr").has_checksums
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ss.load(ss.save(result, tmp_path / "new.zarr")).equals(result)
+
+
+PICKLE = {"id": "pickle"}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"dtype": "|O", "fill_value": None, "filters": [PICKLE]},
+        {"filters": [PICKLE]},
+        {"filters": [{"id": "fixedscaleoffset", "scale": 1, "offset": 0, "dtype": "<f8"}, PICKLE]},
+        {"compressor": PICKLE},
+    ],
+    ids=str,
+)
+def test_a_pickle_in_a_zarr_store_is_not_run(tmp_path, metadata: dict[str, Any]) -> None:
+    """Zarr's format 2 has a codec that unpickles what is in a file; zarr and numcodecs refuse to use it."""
+
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "executed",))
+
+    path = tmp_path / "old.zarr"
+    ss.train("syn-small", **OPTIONS, steps=1).assign_attrs(format=1).to_zarr(path, zarr_format=2, consolidated=False)
+    (path / "loss" / "0.0").write_bytes(pickle.dumps(np.array([[Bomb(), Bomb()]], object)))
+    stored = json.loads((path / "loss" / ".zarray").read_text())
+    (path / "loss" / ".zarray").write_text(json.dumps({**stored, "filters": None, "compressor": None, **metadata}))
+    with pytest.raises(ss.StoreError):
+        ss.load(path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch) -> None:
+    hurry(monkeypatch)
+    for name, rate in (("a", 1.0), ("b", 2.0)):
+        with monkeypatch.context() as patch:
+            patch.setattr("scansnap.results.store.RunStore.finish", lambda self, coordinates: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                ss.train("syn-small", **{**OPTIONS, "lr_z": rate}, steps=12, store=tmp_path / name)
+    (tmp_path / "a" / ".checkpoint.npz").write_bytes((tmp_path / "b" / ".checkpoint.npz").read_bytes())
+    with pytest.raises(ss.StoreError, match=r"the file \.checkpoint\.npz of the store has other bytes"):
+        ss.train("syn-small", **OPTIONS, steps=12, store=tmp_path / "a")
+
+
+def test_commands_refuse_damage_and_say_where_it_is(tmp_path, monkeypatch, capsys) -> None:
+    for work in (text, counts, watch):
+        (tmp_path / work.__name__).mkdir()
+        work(tmp_path / work.__name__)
+    model = model_folder(tmp_path / "text" / "r.zarr")
+    numbers = {
+        kind: next(file for file in (tmp_path / kind / "r.zarr" / variable / "c").rglob("*") if file.is_file())
+        for kind, variable in (("text", "entropy"), ("watch", "normalized_entropy"))
+    }
+    monkeypatch.chdir(tmp_path)
+    for file, part, command in (
+        (numbers["text"], "entropy", "text show text/r.zarr"),
+        (numbers["watch"], "normalized_entropy", "watch show watch/r.zarr --once"),
+        (numbers["watch"], "normalized_entropy", "watch show watch/r.zarr --json"),
+        (
+            tmp_path / "counts/counts/pairs/part-00000.parquet",
+            "pairs",
+            "corpus show counts/counts --query w3 --least 1",
+        ),
+        (model / "model.safetensors", "the store", f"check {model}"),
+    ):
+        store = Path(command.split()[2 if " show " in command else 1])
+        assert ss.check_store(store).is_intact
+        data = file.read_bytes()
+        flip(file)
+        assert len(ss.check_store(store).damaged[part]) == 1
+        monkeypatch.setattr(sys, "argv", ["scansnap", *command.split()])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2, command
+        error = capsys.readouterr().err
+        assert "damaged" in error, command
+        assert "Traceback" not in error
+        file.write_bytes(data)
+    content = read_checksummed_json((model / MANIFEST).read_bytes())
+    (model / MANIFEST).write_bytes(checksummed_json({**content, "info": {**content["info"], "width": "x"}}))
+    with pytest.raises(ss.StoreError, match="is damaged"):
+        load_model(model)

@@ -1,0 +1,189 @@
+"""Power cuts, full disks and too little disk space: work ends in one sentence and continues to the same numbers."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scansnap.dynamics.engine import Work as Training
+from scansnap.dynamics.engine import engine_for
+
+import scansnap as ss
+from scansnap.corpus import count_job
+from scansnap.data.named_classes import as_source
+from scansnap.storage import files
+from scansnap.storage.folder import CheckedFolder
+from tests.corpus.slow_counts import corpus_of, zipf_ids
+from tests.faults.power_cut import cuts, write_tree
+from tests.faults.works import OPTIONS, WORKS, Work, hurry, outcome
+from tests.small_text import small_corpus
+
+
+@pytest.fixture(autouse=True)
+def _many_checkpoints(monkeypatch, tmp_path) -> None:
+    hurry(monkeypatch)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+
+
+def after_power_cuts(folder: Path, work: Work, draws: int, every: int = 1) -> Counter[str]:
+    """Cut the power at every moment of the work, start it again on what is there, and count what came out.
+
+    A kill leaves one of these folders: that in which the disk has everything.
+    """
+    root, copy = folder / "work", folder / "copy"
+    root.mkdir()
+    expected: list[Any] = []
+    trees = cuts(root, lambda: expected.append(work(root)), draws=draws, every=every)
+    seen: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)  # which takes most of the time
+        for tree in trees:
+            write_tree(tree, copy)
+            seen[outcome(work, copy, expected[0])] += 1
+            assert not list(copy.rglob("*.new"))
+    return seen
+
+
+@pytest.mark.parametrize(("name", "every"), [("train", 80), ("sweep", 80), ("flow", 50), ("counts", 40), ("cache", 4)])
+def test_work_continues_after_some_power_cuts(tmp_path, name: str, every: int) -> None:
+    seen = after_power_cuts(tmp_path, WORKS[name], draws=1, every=every)
+    assert set(seen) == {"identical"}, seen
+    assert seen.total() > 5
+
+
+class FullDisk:
+    """Counts the changes to the disk, and fails at one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, fail_at: int) -> None:
+        self.count, self._fail_at = 0, fail_at
+        changes = ((Path, ("write_bytes", "replace", "unlink")), (files, ("_sync",)), (CheckedFolder, ("write_with",)))
+        for owner, names in changes:
+            for name in names:
+                patch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            if self.count == self._fail_at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args, **kwargs)
+
+        return call
+
+
+def on_full_disks(folder: Path, work: Work, every: int) -> Counter[str]:
+    """Fail at every so many changes to the disk, start the work again, and count what came out of both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)
+        moments = FullDisk(patch, 10**9)
+        (folder / "whole").mkdir()
+        expected = work(folder / "whole")
+    seen: Counter[str] = Counter()
+    for moment in range(1, moments.count + 1, every):
+        root = folder / f"{moment}"
+        root.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.fsync", lambda handle: None)
+            FullDisk(patch, moment)
+            first = outcome(work, root, expected)
+        seen[f"first {first}"] += 1
+        seen[outcome(work, root, expected)] += 1
+    return seen
+
+
+@pytest.mark.parametrize(("name", "every"), [("train", 40), ("sweep", 40), ("counts", 30), ("watch", 40)])
+def test_work_continues_after_a_full_disk(tmp_path, name: str, every: int) -> None:
+    seen = on_full_disks(tmp_path, WORKS[name], every)
+    assert set(seen) <= {"first refused", "first identical", "identical"}, seen
+    assert seen["first refused"] > 1
+
+
+def test_a_result_that_is_replaced_is_never_lost(tmp_path, monkeypatch) -> None:
+    root, copy = tmp_path / "work", tmp_path / "copy"
+    old, new = (ss.train("syn-small", **OPTIONS, steps=steps) for steps in (1, 2))
+    ss.save(old, root / "r.zarr")
+    trees = cuts(root, lambda: ss.save(new, root / "r.zarr", overwrite=True), draws=1, every=30)
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+    seen = Counter[str]()
+    for tree in trees:
+        write_tree(tree, copy)
+        loaded = ss.load(copy / "r.zarr")
+        seen["old" if loaded.equals(old) else "new" if loaded.equals(new) else "WRONG NUMBERS"] += 1
+    assert set(seen) == {"old", "new"}
+
+
+# --- disk space is checked before anything is written -----------------------------------------------------------------
+
+
+@pytest.fixture
+def free_space(monkeypatch) -> Iterator[Callable[[float], None]]:
+    """Sets how many bytes are free."""
+    return lambda free: monkeypatch.setattr(
+        "scansnap.storage.files.shutil.disk_usage", lambda folder: type("Usage", (), {"free": free})
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seeds": range(3)},
+        {"optimizer": "normalized_sgd"},
+        {"layers": 2, "init": "uniform", "optimizer": "adam"},
+    ],
+    ids=str,
+)
+def test_the_size_of_a_checkpoint_is_known_before(options: dict[str, Any]) -> None:
+    """Up to a few numbers for each run, and the padding of rows."""
+    rates = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, "seq_len": 8}
+    work = Training.checked(as_source("syn-small"), ss.TrainOptions(**rates, **options))
+    runs = work.options.runs
+    engine = engine_for(work)(work, work.start(runs), runs)
+    size = sum(array.nbytes for array in engine.state().values())
+    assert 0.5 * work.checkpoint_bytes < size < 1.3 * work.checkpoint_bytes + 1000 * len(runs)
+
+
+def test_training_needs_disk_space_for_its_checkpoints(tmp_path, free_space) -> None:
+    free_space(1000)  # the loss of three records takes 12 bytes
+    with pytest.raises(ss.InputError, match=r"the result takes up to .* has .* free: record less"):
+        ss.train("syn-small", **OPTIONS, steps=2, store=tmp_path / "r.zarr")
+    (tmp_path / "text").mkdir()
+    corpus = small_corpus(tmp_path / "text")
+    options: dict[str, Any] = {"steps": 1, "width": 64, "feed_forward": 64, "window": 7, "batch_size": 4}
+    free_space(600_000)  # enough for weights alone, not for Adam's moments in two checkpoints
+    ss.train_text(corpus, **options, store=tmp_path / "sgd.zarr")
+    with pytest.raises(ss.InputError, match="the result takes up to"):
+        ss.train_text(corpus, **options, optimizer="adam", store=tmp_path / "adam.zarr")
+    assert not list(tmp_path.glob("adam*"))
+    assert not (tmp_path / "r.zarr").exists()
+
+
+def test_counting_needs_disk_space_for_its_tables(tmp_path, free_space, monkeypatch) -> None:
+    monkeypatch.undo()
+    corpus = corpus_of(2000, train=zipf_ids(50_000, 2000))
+    estimate = count_job.TRIPLE_BYTES * 50_000 * 34 * count_job.distinct_share(corpus.train, 35)(50_000)
+    free_space(0.9 * estimate)
+    with pytest.raises(ss.InputError, match=r"the counts take up to .* has .* free: count less text"):
+        ss.count_corpus(corpus, output=tmp_path / "counts")
+    assert list(tmp_path.iterdir()) == []
+    free_space(1.1 * estimate)
+    ss.count_corpus(corpus, output=tmp_path / "counts")
+    size = sum(path.stat().st_size for path in (tmp_path / "counts").rglob("*") if path.is_file())
+    assert 1.0 < estimate / size < 2.0
+
+
+@pytest.mark.parametrize("types", [30, 2000, 100_000])
+def test_a_sample_bounds_the_share_of_distinct_events(types: int, monkeypatch) -> None:
+    """Against the share among all events, of which the sample has a fifteenth."""
+    monkeypatch.setattr(count_job, "SAMPLE_EVENTS", 2**16)
+    ids, window = zipf_ids(90_000, types), 12
+    share = count_job.distinct_share(ids, window)(len(ids))
+    events = [np.stack([ids[1:-1][d - 1 :], ids[2:][d - 1 :], ids[: -1 - d]]) for d in range(1, window)]
+    query, next_token, token = np.concatenate(events, axis=1).astype(np.int64)
+    exact = len(np.unique((query * types + next_token) * types + token)) / len(query)
+    assert 0.95 < share / exact < 2.0
