@@ -37,6 +37,7 @@ PRINTED = {"one input": 0.49505, "one input, local": 0.5, "several inputs": 0.31
     "that it trains on the number is 0.37134, with the same direction in the plane",
     wrong_factor=1.001,
     depends_on="nothing",
+    system="selection",
 )
 def att_svm_objectives(check: Check) -> None:
     """Least-distance programming on nonnegative least squares, against the five printed digits."""
@@ -68,6 +69,7 @@ def att_svm_objectives(check: Check) -> None:
     conditions="one input of $L$ tokens, one best score, late times",
     wrong_factor=1.001,
     depends_on="nothing",
+    system="selection",
 )
 def one_hot_gaps(check: Check) -> None:
     """Flows of random scores to t = 1e60; (exp(z_1 - z_l) - 1)/(gamma_1 - gamma_l) is equal for all l at all times."""
@@ -105,6 +107,7 @@ def one_hot_gaps(check: Check) -> None:
     r"\lambda d d'$",
     wrong_factor=1.2,
     depends_on="nothing",
+    system="selection",
 )
 def support_gaps(check: Check) -> None:
     """Flows of random inputs to t = 1e60, with p and with W trained, and the power of t between 1e45 and 1e60."""
@@ -152,6 +155,7 @@ def support_gaps(check: Check) -> None:
     conditions=r"$p(0) = (0, y)$ with $0 < y < \ln((1 + 2a)/a)/(a (1 + a))$; $a = 0.1$ in the example",
     wrong_factor=1.01,
     depends_on="nothing",
+    system="selection",
 )
 def direction_overshoots(check: Check) -> None:
     """The flow to t = 1e60 against the exact path: its constant, the angle at which it turns and the final distance.
@@ -190,6 +194,7 @@ def direction_overshoots(check: Check) -> None:
     correction="the selected token need not be the best one: conditions on scores or dimension are needed for that",
     wrong_factor=1.2,
     depends_on="nothing",
+    system="selection",
 )
 def selected_tokens(check: Check) -> None:
     """Twenty of the data sets at rate 0.1 from zero; that the best token of every input is selected is beyond it."""
@@ -225,6 +230,7 @@ def selected_tokens(check: Check) -> None:
     r"components they grow like $s \ln t$ with the shortest $s$ that falls by at least 1 along edges",
     wrong_factor=1.01,
     depends_on="nothing",
+    system="next_token",
 )
 def token_priority(check: Check) -> None:
     """Flows to t = 1e60 of chains of components, in which contexts hold whole components, and of random contexts."""

@@ -68,11 +68,11 @@ class Update:
 
     @property
     def gradient_norm(self) -> Tensor:
-        """|g|_F over all entries of the M x M matrix (R, 1, 1).
+        """|g| over all entries of the block, in the shape of the rate.
 
         A group of k entries whose gradient is G has k (G/k)^2 = G (G/k) of its square.
         """
-        return (self.group_gradient * self.gradient).sum((1, 2), keepdim=True).sqrt()
+        return (self.group_gradient * self.gradient).flatten(1).sum(1).sqrt().view_as(self.rate)
 
 
 class UpdateRule(Protocol):

@@ -127,13 +127,13 @@ class TokenSelection(System):
     presets: ClassVar[Mapping[str, Preset]] = {
         "selection": Preset(
             "six inputs of eight random tokens: which token of each input attention selects",
-            train={"lr": 0.1, "steps": 2000, "optimizer": "normalized_sgd", "record_every": 20},
+            train={"lr": 0.1, "steps": 2000, "optimizer": "normalized_sgd", "record_every": 20, "dtype": "float64"},
             flow={"lr": 1.0, "times": [10.0**k for k in range(1, 61)]},
         ),
         "overshoot": Preset(
             "one input in the plane: the direction overshoots its limit and returns",
             {"example": "plane", "trained": "p", "start_y": 1.0},
-            train={"lr": 0.1, "steps": 1000, "optimizer": "normalized_sgd"},
+            train={"lr": 0.1, "steps": 1000, "optimizer": "normalized_sgd", "record_every": 10, "dtype": "float64"},
             flow={"lr": 1.0, "times": [10.0**k for k in range(1, 61)]},
         ),
     }
