@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from scansnap.monitor.attention import ProductCall, every_row, take_rows
+from scansnap.monitor.attention import ProductCall, every_row, put_rows
 
 FLEX: Any = torch.ops.higher_order.flex_attention
 """The operator that `flex_attention` calls in the end."""
@@ -39,6 +39,7 @@ def fused_call(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    is_cross: bool = False,
 ) -> tuple[ProductCall, float]:
     """A call of `scaled_dot_product_attention`, and its dropout."""
     causal = sys.modules.get("torch.nn.attention.bias")  # importing it takes seconds
@@ -52,7 +53,7 @@ def fused_call(
         attn_mask = (is_query[:, :, None] & is_key[:, None])[:, None]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     query, key, value = as_autocast(query, key, value)
-    return ProductCall(query, key, value, scale, attn_mask, is_causal=is_causal), dropout_p
+    return ProductCall(query, key, value, scale, attn_mask, is_causal=is_causal, is_cross=is_cross), dropout_p
 
 
 def padded(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,11 +176,12 @@ def multi_head_call(
     return call, expected
 
 
-def multi_head_rows(result: Any, rows: Tensor) -> Tensor:
-    """What `multi_head_attention_forward` returned for rows (B, r)."""
-    output = result[0]
-    output = output[:, None] if output.ndim == 2 else output
-    return take_rows(output.transpose(0, 1)[:, None], rows)[:, 0]
+def put_multi_head(result: Any, rows: Tensor, values: Tensor) -> Any:
+    """What `multi_head_attention_forward` returned, with other values (B, r, E) in the rows (B, r)."""
+    output, weights = result
+    windows = (output[:, None] if output.ndim == 2 else output).transpose(0, 1)
+    changed = put_rows(windows[:, None], rows, values[:, None])[:, 0].transpose(0, 1)
+    return changed.reshape(output.shape), weights
 
 
 def _visible(mask: Tensor | None, windows: int, more: int) -> Tensor | None:
