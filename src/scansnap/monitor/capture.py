@@ -20,7 +20,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -187,8 +187,8 @@ class Capture(TorchFunctionMode):
 
     def _capture_fused(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         module, frame = next(self._modules(), (None, None))
-        call, dropout = fused_call(*args, **kwargs, is_cross=_is_cross(module, frame))
-        shaped = in_four_axes(call, self._windows)
+        call, dropout = fused_call(*args, **kwargs)
+        shaped = replace(in_four_axes(call, self._windows), is_cross=_is_cross(module, frame))
 
         def put(result: Tensor, rows: Tensor) -> Tensor:
             in_axes = result.reshape(*shaped.sizes[:3], -1)

@@ -96,7 +96,8 @@ class Rows:
         if len(parts) == 1:
             return parts[0]
         names = [field.name for field in fields(Rows) if isinstance(getattr(parts[0], field.name), Tensor)]
-        return replace(parts[0], **{name: torch.cat([getattr(rows, name) for rows in parts]) for name in names})
+        joined: dict[str, Any] = {name: torch.cat([getattr(rows, name) for rows in parts]) for name in names}
+        return replace(parts[0], **joined)
 
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
@@ -375,16 +376,14 @@ def find_projections(module: nn.Module, heads: int, width: int) -> Projections |
     """
     width = width or int(getattr(module, "head_dim", 0) or 0)
     if isinstance(module, nn.MultiheadAttention):
-        matrices = (
-            (module.q_proj_weight, module.k_proj_weight)
-            if module.in_proj_weight is None
-            else tuple(module.in_proj_weight.chunk(3)[:2])
-        )
-        return _by_head(*matrices, heads, width)
+        if module.in_proj_weight is None:
+            return _by_head(module.q_proj_weight, module.k_proj_weight, heads, width)
+        query, key, _ = module.in_proj_weight.chunk(3)
+        return _by_head(query, key, heads, width)
     for names in PAIRS:
-        query, key = (_matrix(getattr(module, name, None)) for name in names)
-        if query is not None and key is not None:
-            return _by_head(query, key, heads, width)
+        pair = [_matrix(getattr(module, name, None)) for name in names]
+        if pair[0] is not None and pair[1] is not None:
+            return _by_head(pair[0], pair[1], heads, width)
     for name in FUSED:
         fused = _matrix(getattr(module, name, None))
         if fused is None:

@@ -24,6 +24,7 @@ from scansnap.monitor.isolation import (
     failed_anywhere,
     free_gathered,
     is_sharded,
+    is_tensor_parallel,
     isolated,
     named_modules,
     unwrapped,
@@ -313,6 +314,11 @@ class SnapshotTaker:
         self._with_pattern, self._max_windows = with_pattern, max_windows
         self._model = unwrapped(model)
         self.is_sharded = is_sharded(self._model)
+        if is_tensor_parallel(self._model):
+            raise InputError(
+                f"{type(self._model).__name__} is tensor-parallel: its processes compute each layer together, and a "
+                "snapshot in one of them would mix with the others; watch checkpoints of it instead."
+            )
         self.probe, self.record = probe, tuple(record)
         self.layers: dict[str, Layer] = {}
         self.announced = list(announced)

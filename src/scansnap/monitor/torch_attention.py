@@ -39,7 +39,6 @@ def fused_call(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    is_cross: bool = False,
 ) -> tuple[ProductCall, float]:
     """A call of `scaled_dot_product_attention`, and its dropout."""
     causal = sys.modules.get("torch.nn.attention.bias")  # importing it takes seconds
@@ -53,7 +52,7 @@ def fused_call(
         attn_mask = (is_query[:, :, None] & is_key[:, None])[:, None]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     query, key, value = as_autocast(query, key, value)
-    return ProductCall(query, key, value, scale, attn_mask, is_causal=is_causal, is_cross=is_cross), dropout_p
+    return ProductCall(query, key, value, scale, attn_mask, is_causal=is_causal), dropout_p
 
 
 def padded(tensor: Tensor) -> tuple[Tensor, Tensor]:
