@@ -248,6 +248,14 @@ def sink(head: HeadHistory) -> Judgment | None:
     return _lies_on(head, "first_token", "the first token")
 
 
+@HEAD_VERDICTS.register("learned-sink")
+@head_verdict("notice", needs="learned_sink", names_key=True)
+def learned_sink(head: HeadHistory) -> Judgment | None:
+    """Most attention on the model's learned sink, which is no token: the head does little."""
+    mass = head["learned_sink"]
+    return head.as_long_as(mass >= MOST, f"{mass[-1]:.0%} of its attention is on the model's learned sink")
+
+
 @HEAD_VERDICTS.register("frozen")
 @head_verdict("notice", needs="moved")
 def frozen(head: HeadHistory) -> Judgment | None:

@@ -95,9 +95,9 @@ class LayerVerdict:
         )
 
     @property
-    def since(self) -> int:
-        """The step since which it holds of the first of them."""
-        return min(verdict.since for verdict in self.heads)
+    def first(self) -> HeadVerdict:
+        """The verdict on the head of which it holds the longest."""
+        return min(self.heads, key=lambda verdict: verdict.since)
 
 
 def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:
