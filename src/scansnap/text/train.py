@@ -72,7 +72,7 @@ def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, pr
 
     The model is a causal transformer, or with `model="yz"` Y and Z over the whole vocabulary, from zero, by plain SGD
     along exact gradients; that has options and defaults of its own, `YZTextOptions`.  The trained model is written next
-    to the store.
+    to the store, as `save_model` says.
 
     Parameters
     ----------
@@ -334,8 +334,13 @@ class TextTraining:
         state = {"record": np.array(record), "losses": loss_values, "watched": self._measurement.state()}
         store.write_checkpoint(step, {**state, **self._learner.state()})
 
+    @property
+    def saves_model(self) -> bool:
+        """Whether the trained model is written beside the result."""
+        return self.options.saves_model(sum(tensor.nbytes for tensor in self.model.state_dict().values()))
+
     def _finish(self) -> xr.Dataset:
-        if self._recorder.store is not None and self._diverged < 0:
+        if self._recorder.store is not None and self._diverged < 0 and self.saves_model:
             save_model(self.model, self.corpus.tokenizer, model_folder(self._recorder.store.path))
         if self._winners is not None and self._diverged < 0:
             self._recorder.write({"attention_logits": self._winners.logits()[None]}, (slice(None),))
