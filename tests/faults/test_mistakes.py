@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scansnap.dynamics.engine import Work, engine_for
 from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
-from scansnap.dynamics.engine import Work, engine_for
 from scansnap.dynamics.grid import make_grid
 from tests.faults.works import OPTIONS, hurry
 
