@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from torch import Tensor
 from torch.nn import functional
 
 import scansnap as ss
 from scansnap.claims import joma as claims
+from scansnap.figures.joma import FIGURE
 from scansnap.systems.joma import JoMA
 from scansnap.theory import joma as laws
 
@@ -124,9 +126,9 @@ def test_the_laws_of_targets() -> None:
     np.testing.assert_allclose(-slope, laws.squared_rate(mu), rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["joma_invariants", "joma_steps", "joma_homogeneous_law"])
+@pytest.mark.parametrize("name", ["joma_invariants", "joma_steps", "joma_homogeneous_law", "joma_softmax_estimate"])
 def test_claims(name: str) -> None:
-    """Two need assumptions that the paper does not make, one needs gradient descent; all notice wrong predictions."""
+    """Each holds under assumptions only, as it should read otherwise too, and notices wrong predictions."""
     (verdict,) = ss.verify(name, progress=False)
     assert verdict.verdict == "holds under its assumptions only"
     assert verdict.notices_wrong_factor()
@@ -162,3 +164,34 @@ def test_dense_again_is_a_tenth_of_the_fall() -> None:
 def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         JoMA(**settings)
+
+
+def test_the_figure_notices_reversed_trends() -> None:
+    """A small dataset of the figure's form, in which every statement holds; then with each of them reversed."""
+    steps, seeds = 3, 5
+    dip, fall = np.array([2.0, 1.0, 1.5]), np.array([2.0, 1.5, 1.0])
+    entropy = np.array([[np.tile(fall, (seeds, 1)), np.tile(dip, (seeds, 1)), np.tile(dip, (seeds, 1))]] * 4)
+    noise = np.linspace(0, 0.01, seeds)[:, None]
+    dataset = xr.Dataset(
+        {
+            "agreement": (("seed", "step"), np.full((seeds, steps), 0.95) + noise),
+            "slope": (("seed", "step"), np.full((seeds, steps), 0.9) + noise),
+            "v": (("step", "token"), np.zeros((steps, 2))),
+            "law": (("law_time", "component"), np.ones((3, 4))),
+            "law_entropy": ("law_time", dip),
+            "joint_entropy": ("law_time", dip),
+            "entropy": (("concentration", "ratio", "seed", "time"), entropy),
+        },
+        coords={
+            "step": range(steps), "law_time": [1.0, 2.0, 3.0], "component": [1.0, 2.0, 3.0, 4.0],
+            "concentration": [0.1, 0.3, 1.0, 3.0], "ratio": [0.1, 1.0, 100.0], "time": [0.0, 1.0, 2.0],
+        },
+    )  # fmt: skip
+    assert [trend.holds for trend in FIGURE.trends(dataset)] == [True] * 7
+    assert len(FIGURE.draw(dataset).axes) == 7
+    reversed_values = {name: 0.5 * dataset[name] for name in ("agreement", "slope")}
+    reversed_values |= {
+        name: dataset[name] * 0 + xr.DataArray(fall, dims="law_time") for name in ("law_entropy", "joint_entropy")
+    }
+    reversed_values["entropy"] = dataset["entropy"].isel(ratio=[2, 0, 0]).assign_coords(ratio=dataset["ratio"])
+    assert not any(trend.holds for trend in FIGURE.trends(dataset.assign(reversed_values)))
