@@ -46,9 +46,15 @@ TEXT = {
 }
 """The modules of the figures made from a text, which the user must give."""
 
-MODULES = {**SYNTHETIC, **TEXT}
+OF_SYSTEMS = {
+    "selection": "selection",
+    "next_token": "selection",
+}
+"""The modules of the figures about systems other than (Y, Z)."""
 
-ON_TENSORS = ("layers", *TEXT)
+MODULES = {**SYNTHETIC, **TEXT, **OF_SYSTEMS}
+
+ON_TENSORS = ("layers", *TEXT, *OF_SYSTEMS)
 """The figures that cannot be made without PyTorch."""
 
 NUMBERED = tuple(sorted((name for name in MODULES if name.isdigit()), key=int))
