@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
+from scansnap.claims import selection as claims
 from scansnap.systems.selection import NextToken, TokenSelection
 from scansnap.theory import selection as theory
 
@@ -108,3 +110,62 @@ def test_components_and_their_direction(seed: int, tokens: int) -> None:
     assert (falls[edges & ~same] >= 1 - 1e-9).all()
     basis = theory.component_basis(components)
     assert np.allclose(basis.T @ basis, np.eye(tokens))
+
+
+def test_one_step_of_a_vector_block_has_the_length_of_the_rate() -> None:
+    system = TokenSelection(example="plane", trained="p", start_y=1.0)
+    p = ss.train(system, lr=0.1, steps=5, optimizer="normalized_sgd", record="p", dtype="float64")["p"].values[0]
+    np.testing.assert_allclose(np.linalg.norm(np.diff(p, axis=0), axis=1), 0.1, rtol=1e-12)
+
+
+def test_what_is_orthogonal_to_the_keys_stays_at_its_start() -> None:
+    system = TokenSelection(inputs=2, tokens=3, width=4)
+    run = ss.flow(system, lr=1.0, times=[0, 1e3, 1e9], seeds=range(2), record=("unmoved", "W"), progress=False)
+    assert (run["unmoved"].values > 0.1).all()
+    np.testing.assert_allclose(run["unmoved"], run["unmoved"][:, :1] * np.ones(3), rtol=1e-9)
+
+
+def test_a_tie_of_margins_makes_the_offset_grow_like_ln_ln_t() -> None:
+    """With a = 0 two constraints are active, one with a multiplier of zero."""
+    times = np.array([1e6, 1e20, 1e60])
+    system = TokenSelection(example="plane", trained="p", lean=0.0)
+    s = -ss.flow(system, lr=1.0, times=times, record="p", progress=False)["p"].values[0, :, 0]
+    gap = np.abs(s - np.log(np.log(times)))
+    assert gap[-1] < 0.06
+    assert (np.diff(gap) < 0).all()
+
+
+CLAIMS = [value for value in vars(claims).values() if isinstance(value, ss.Claim)]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_claims_hold_and_notice_wrong_predictions(claim: ss.Claim) -> None:
+    verdict = claim.run()
+    wanted = "holds" if claim.id not in ("selected_tokens", "token_priority") else "holds under its assumptions only"
+    assert verdict.verdict == wanted
+    assert verdict.notices_wrong_factor()
+    assert all(measurement.holds for measurement in verdict.measurements if measurement.role == "corrected")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "change", "failing"),
+    [
+        ("selection", "path", np.negative, [0]),
+        ("selection", "angle", np.negative, [2, 4]),
+        ("selection", "angle", lambda values: values[:, ::-1], [2, 3]),
+        ("selection", "cosine", np.negative, [5]),
+        ("next_token", "z", np.negative, [0, 1]),
+    ],
+)
+def test_trends_hold_and_notice_the_opposite(name: str, variable: str, change: Any, failing: list[int]) -> None:
+    result = figure(name)
+    wrong = result.dataset.assign(
+        {variable: result.dataset[variable].copy(data=change(result.dataset[variable].values))}
+    )
+    trends = result.recipe.trends(wrong)
+    assert all(result.trends[i].holds and not trends[i].holds for i in failing)
+
+
+@cache
+def figure(name: str) -> ss.FigureResult:
+    return ss.figure(name, **({"num_seeds": 8, "steps": 4000} if name == "selection" else {}))

@@ -48,6 +48,8 @@ TEXT = {
 
 OF_SYSTEMS = {
     "joma": "joma",
+    "selection": "selection",
+    "next_token": "selection",
 }
 """The modules of the figures about systems other than (Y, Z)."""
 
