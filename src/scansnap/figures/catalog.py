@@ -36,6 +36,7 @@ SYNTHETIC = {
     "heads": "heads",
     "layers": "layers",
     "phase_diagram": "snap_times",
+    "reversal": "reversal",
 }
 """The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
