@@ -36,7 +36,6 @@ SYNTHETIC = {
     "heads": "heads",
     "layers": "layers",
     "phase_diagram": "snap_times",
-    "reversal": "reversal",
 }
 """The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
@@ -46,9 +45,15 @@ TEXT = {
 }
 """The modules of the figures made from a text, which the user must give."""
 
-MODULES = {**SYNTHETIC, **TEXT}
+OF_SYSTEMS = {
+    "reversal": "reversal",
+    "sinks": "sinks",
+}
+"""The modules of the figures about systems other than (Y, Z)."""
 
-ON_TENSORS = ("layers", *TEXT)
+MODULES = {**SYNTHETIC, **TEXT, **OF_SYSTEMS}
+
+ON_TENSORS = ("layers", *TEXT, *OF_SYSTEMS)
 """The figures that cannot be made without PyTorch."""
 
 NUMBERED = tuple(sorted((name for name in MODULES if name.isdigit()), key=int))
