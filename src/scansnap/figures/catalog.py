@@ -50,6 +50,8 @@ OF_SYSTEMS = {
     "joma": "joma",
     "selection": "selection",
     "next_token": "selection",
+    "reversal": "reversal",
+    "sinks": "sinks",
 }
 """The modules of the figures about systems other than (Y, Z)."""
 
