@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 
 import falls
+import joma_wikitext
 import prediction
 import scansnap as ss
 import snap
@@ -223,3 +224,20 @@ def test_rates_are_compared_at_the_same_ratio(tmp_path: Path, monkeypatch: pytes
     assert sum("after Holm" in line for line in lines) == 5
     token_rates.main("example")  # read, not trained again
     assert len(capsys.readouterr().out.splitlines()) == len(lines) - 8
+
+
+def test_joma_on_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass of a small model, with the authors' words and every layer's entropy."""
+    assert joma_wikitext.split_signs('He said: "Go, now (or never)!"\nIt\'s 1.') == (
+        "he said go , now ( or never ) ! it ' s 1 ."
+    )
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    for split, words in (("train", 1500), ("valid", 100)):
+        (tmp_path / f"{split}.txt").write_text("a b. c d\n" * (words // 5))
+    (folder := tmp_path / "words").mkdir()
+    joma_wikitext.prepare_text(tmp_path, folder)
+    options = {"device": "cpu", "passes": 1, "record_every": 1, "model": {"width": 4, "feed_forward": 4}}
+    run = joma_wikitext.train(folder, 1e-3, 2, 1, options, math.inf)
+    assert (run["types"], run["updates"], run["updates_per_pass"]) == (7, 2, 2)  # a b . c d, <eos> and <unk>
+    assert np.shape(run["entropy"]) == (2, 3)
+    assert len(joma_wikitext.describe(run)) == 2

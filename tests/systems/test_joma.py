@@ -66,7 +66,7 @@ class Plain(torch.nn.Module):
 @pytest.mark.parametrize("attention_map", ["linear", "exp", "softmax"])
 @pytest.mark.parametrize("objective", ["cross_entropy", "constant", "squared"])
 def test_the_gradient_is_autograds_of_the_model_with_embeddings(attention_map: Any, objective: Any) -> None:
-    inputs = itertools.cycle(("dirichlet", "bump", "single"))
+    inputs: Any = itertools.cycle(("dirichlet", "bump", "single"))
     for activation, residual in itertools.product(ACTIVATIONS, (True, False)):
         system = JoMA(
             tokens=3, hidden=4, classes=3, contexts=6, queries=2, attention_map=attention_map, activation=activation,
@@ -77,9 +77,8 @@ def test_the_gradient_is_autograds_of_the_model_with_embeddings(attention_map: A
         gradient, loss = system.gradient({name: torch.from_numpy(v) for name, v in start.items()}, tensors)
         for run in range(2):
             plain = Plain(system, dict(start), run)
-            expected = plain.loss(
-                *(tensors[name][run] if name in tensors else None for name in ("x", "output", "target"))
-            )
+            target = tensors["target"][run] if "target" in tensors else None
+            expected = plain.loss(tensors["x"][run], tensors["output"][run], target)
             expected.backward()
             assert abs(float(loss[run]) - expected.item()) < 1e-12
             assert plain.w.grad is not None

@@ -7,6 +7,7 @@ beside the joint flow that it stands for.  The phase diagram is made of flows, s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -41,8 +42,9 @@ def prepare(
     num_seeds = enough_seeds(num_seeds)
     seeds = range(num_seeds)
     preset = JoMA.presets["joma-figure-2"]
-    settings = {**preset.train, "record": ("z", "v", "estimate"), "record_every": 20}
-    runs = train(JoMA(**preset.settings), **settings, seeds=tuple(seeds), dtype="float64", progress=False)
+    shape: dict[str, Any] = {**preset.settings}
+    settings: dict[str, Any] = {**preset.train, "record": ("z", "v", "estimate"), "record_every": 20}
+    runs = train(JoMA(**shape), **settings, seeds=tuple(seeds), dtype="float64", progress=False)
     ratio = settings["lr_z"] / settings["lr_v"]
     z, estimate = runs["z"].values[:, :, 0], ratio * runs["estimate"].values[:, :, 0]
     agreement, slope = correlation(z[:, 1:], (estimate - estimate[:, :1] + z[:, :1])[:, 1:])

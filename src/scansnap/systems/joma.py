@@ -105,10 +105,10 @@ class JoMA(System):
     invariants = (conserved,)
     presets: ClassVar[Mapping[str, Preset]] = {
         "joma": Preset(
-            "attention becomes sparse, then denser again: contexts of few tokens, attention learns ten times as fast",
-            {"concentration": 0.1},
-            train={"lr_v": 1.0, "lr_z": 10.0, "steps": 3000, "seeds": (0, 1, 2)},
-            flow={"lr_v": 1.0, "lr_z": 10.0, "times": tuple(np.geomspace(1, 1e6, 25).tolist())},
+            "attention becomes sparse, then denser again, because it learns a hundred times as fast as hidden units",
+            {"concentration": 0.3},
+            train={"lr_v": 0.1, "lr_z": 10.0, "steps": 8000, "seeds": (0, 1)},
+            flow={"lr_v": 1.0, "lr_z": 100.0, "times": tuple(np.geomspace(1, 1e6, 25).tolist())},
         ),
         "joma-figure-2": Preset(
             "the paper's Figures 2 and 3: softmax attention follows its estimate in direction",
