@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 WEB := web/node_modules/.ready
 
-.PHONY: ready reproduce test check explorer docs wheel-check release-check format benchmark documents clean
+.PHONY: ready reproduce test nightly faults check explorer docs wheel-check release-check format benchmark documents clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,16 @@ reproduce: $(READY)
 ## Run the tests.
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
+
+## The tests that take too long for every change: statistics, stiff flows, stability, and a small round of faults.
+nightly: $(READY)
+	$(BIN)/python -m pytest -q -m slow tests
+	$(BIN)/python docs/make_stability.py
+	$(BIN)/python -m tests.faults --scale 0.1
+
+## Try kills, damage, power cuts, several writers and nonsense at full size; hours on two cores (docs/faults.md).
+faults: $(READY)
+	$(BIN)/python -m tests.faults
 
 ## Style and types.
 check: $(READY)

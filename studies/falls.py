@@ -15,7 +15,6 @@ import sys
 import numpy as np
 
 import scansnap as ss
-from scansnap import theory
 
 LR_Y = 0.5
 
@@ -30,8 +29,8 @@ def least_drive(classes: ss.SequenceClasses, times: np.ndarray, *, ratio: float)
     own = (probs > 0) & ((probs > 0).sum(axis=0) == 1)
     least = []
     for i in range(len(times)):
-        f = theory.directions(probs, run["attention_logits"].values[i, 0])
-        drive = theory.measured_gradient(f, run["decoder"].values[i], next_token=classes.next_token).token_drive
+        f = ss.theory.directions(probs, run["attention_logits"].values[i, 0])
+        drive = ss.theory.measured_gradient(f, run["decoder"].values[i], next_token=classes.next_token).token_drive
         least.append(drive[own].min())
     return np.array(least)
 
@@ -68,7 +67,7 @@ def drawn() -> None:
         count, distinct = int(rng.integers(2, 5)), int(rng.integers(1, 4))
         probs = np.maximum(rng.dirichlet(np.full(distinct + 1, 0.6), size=count), 0.02)
         classes = one_query(probs / probs.sum(axis=1, keepdims=True), 2000)
-        weak = theory.assumptions(classes, lr_y=LR_Y, lr_z=LR_Y / 1000)["weak_overlap"]
+        weak = ss.theory.assumptions(classes, lr_y=LR_Y, lr_z=LR_Y / 1000)["weak_overlap"]
         fall = first_fall(classes, ratio=1000, until=1e10)
         print(f"seed {seed}: K = {count}, |lambda_1| K = {weak.value * count:.2f}, first fall {fall:.3g}", flush=True)
 
@@ -82,7 +81,7 @@ def assumed(wanted: int = 60, vocab_size: int = 20_000, until: float = 1e9) -> N
             count, distinct = int(rng.integers(3, 6)), int(rng.integers(1, 4))
             probs = np.maximum(rng.dirichlet(np.full(distinct + 1, 0.6), size=count), 0.02)
             classes = one_query(probs / probs.sum(axis=1, keepdims=True), vocab_size)
-            met = theory.assumptions(classes, lr_y=LR_Y, lr_z=LR_Y / ratio)
+            met = ss.theory.assumptions(classes, lr_y=LR_Y, lr_z=LR_Y / ratio)
             if met["weak_overlap"].met and met["no_vanishing_overlap"].met:
                 falls.append(first_fall(classes, ratio=ratio, until=until))
                 print(ratio, len(falls), falls[-1], file=sys.stderr, flush=True)
@@ -101,7 +100,7 @@ def symmetric(wanted: int = 200, until: float = 1e8) -> None:
         probs = np.append(common, (1 - common) * rng.dirichlet(np.full(distinct, 0.6)).clip(0.02))
         probs /= probs.sum()
         sizes = {"num_classes": count, "vocab_size": size, "lr_y": LR_Y, "lr_z": LR_Y / ratio}
-        flow = theory.symmetric_flow(times, distinct_probs=probs[1:], common_probs=probs[:1], **sizes)
+        flow = ss.theory.symmetric_flow(times, distinct_probs=probs[1:], common_probs=probs[:1], **sizes)
         overlaps.append(probs[0] ** 2 / (probs**2).sum())
         if (flow.distinct_drive < 0).any():
             falls.append((round(overlaps[-1], 3), count, size, round(ratio, 2), probs.round(4).tolist()))

@@ -5,7 +5,8 @@
 The setting is that of the authors' repository (`facebookresearch/luckmatters`, `ssl/real-dataset/decoder_wiki.py` with
 `use_baseline=true`): post-norm layers of width 200, feed-forward 200, one head, dropout 0.2, sinusoidal positions,
 embeddings times √200; 20 columns read in windows of 35, in order; Adam, which starts anew with each pass, gradients
-clipped at 0.5, 20 passes.  Entropy is the mean over all rows of the validation split, without dropout.
+clipped at 0.5, 20 passes.  Entropy is a mean over rows of the validation split, without dropout: the output has the
+mean over rows of more than one key; what is printed counts the first row too, of entropy 0, as the authors do.
 
 The text is split into words by the same rule as theirs, which gives their 2,049,990 training tokens and 28,782 types
 (the line end that `read_corpus` adds is one more).  Two differences remain: a pass ends with the last complete window,
@@ -111,7 +112,8 @@ def _rounded(values: Any) -> Any:
 def describe(run: dict[str, Any]) -> list[str]:
     """For each layer: the entropy at the start, its minimum and where, and at the end."""
     lines = []
-    for layer, entropy in enumerate(run["entropy"], start=1):
+    for layer, recorded in enumerate(run["entropy"], start=1):
+        entropy = [value * (WINDOW - 1) / WINDOW for value in recorded]
         lowest = min(range(len(entropy)), key=entropy.__getitem__)
         lines.append(
             f"rate {run['lr']:g}, {run['layers']} layers, seed {run['seed']}, layer {layer}: {entropy[0]:.3f}, minimum "

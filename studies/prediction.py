@@ -7,8 +7,8 @@ A prediction from the text alone (`ss.predict`) is compared with the change of a
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -19,15 +19,41 @@ import trials
 from common import COLORS, LEVEL, MARKERS, command, holm, label, line, log_axis, majority, read_text, with_options
 from token_choice import count_tokens, rank_correlations
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 QUERIES, TOKENS, LEAST = 30, 3000, 50
 PASSES, NUM_SEEDS = 2, 2
 SCORES = ("rank", "partial", "winners")
 TIMES, PRIORS = (300.0, 1000.0, 3000.0), (0.5, 0.75, 0.9)
 """Other settings of the method `settled`: how much depends on them."""
 
+ROWS_AT_ONCE = 1024
+"""Rows of an M x M matrix that are worked on at once."""
+
+
+@dataclass(frozen=True)
+class Theorem3:
+    """c(l, m) D(l): distinct tokens gain (Theorem 2), those first that occur more often with the query (Theorem 3).
+
+    D(l) = sum_n P(n|l) log P(n|l)/P(n), with P(n|l) = C[l, n]/s_l, is how distinct a token is, in nats.
+    """
+
+    def gains(self, reading: ss.Reading) -> Tensor:
+        drive = reading.decoder_drive()
+        log_shares = reading.next_shares.log()
+        distinctness = drive.new_zeros(len(drive))
+        for rows, part in zip(drive.split(ROWS_AT_ONCE), distinctness.split(ROWS_AT_ONCE), strict=True):
+            shares = rows / rows.sum(1, keepdim=True)
+            part.copy_((shares * (shares.log() - log_shares)).nan_to_num().sum(1))  # 0 log 0 = 0
+        return reading.pair_counts() * distinctness
+
+
 SETTLED = ss.PREDICTORS.member("settled")
 METHODS: dict[str, dict[str, Any]] = {
-    **{name: {"method": name} for name in ("settled", "first_drive", "theorem_3")},
+    "settled": {"method": "settled"},
+    "first_drive": {"method": replace(SETTLED, time=0.0, prior=0.0)},  # type: ignore[type-var]
+    "theorem_3": {"method": Theorem3()},
     **{
         f"population {ratio:g}": {"method": "population", "lr_z": ss.YZTextOptions.lr_y / ratio}
         for ratio in trials.RATIOS

@@ -47,7 +47,7 @@ verdicts: list[ss.Verdict] = ss.verify("lemma_1", classes="syn-small")
 corpus = ss.read_corpus("example")
 ss.train_text(corpus, steps=2, norm="pre", lr_z=None)
 ss.count_corpus(corpus, window=20, output="counts", cluster=None).of("bank")
-words: list[str] = [finding.feature for finding in ss.shortcuts("a.csv", text="review", label="mood", level=0.01).unproven]
+words: list[str] = [found.feature for found in ss.shortcuts("a.csv", text="review", label="mood", level=0.01).unproven]
 """
 
 WRONG = {

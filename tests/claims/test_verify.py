@@ -12,9 +12,8 @@ import pytest
 import scansnap as ss
 from scansnap.claims.attention import theorem_2
 from scansnap.claims.check import Check, Curve, Setting
-from scansnap.claims.claim import ASSUMED_ONLY, DEPENDS, FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
+from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
 from scansnap.claims.verify import paper_claims
-from scansnap.cli.verify import _categories, _explanation, _row
 
 
 def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
@@ -191,19 +190,6 @@ def test_a_check_that_cannot_be_run_is_named() -> None:
         ss.verify(claims=[claim_of(divides), falling_loss])
 
 
-def test_a_setting_that_cannot_be_made_is_named() -> None:
-    def broken() -> Setting:
-        return Setting(ss.syn_small(), lr_z=0.0)
-
-    def nonsense() -> Setting:
-        return 3  # type: ignore[return-value]
-
-    with pytest.raises(ss.InputError, match="falling_loss: lr_z holds 0"):
-        ss.verify(claims=[replace(falling_loss, setting=broken), halving_loss])
-    with pytest.raises(ss.InputError, match="the check of falling_loss fails with AttributeError: 'int' object"):
-        ss.verify(claims=[replace(falling_loss, setting=nonsense)])
-
-
 def test_needs_and_roles_work_as_for_the_paper_s() -> None:
     def sometimes(check: Check) -> None:
         check.positive("always", 1.0)
@@ -269,22 +255,3 @@ def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Clai
             (AttributeError, ss.InputError), match=r"'Sizes' object has no attribute|(classes|source) is Sizes"
         ):
             claim.run(Setting(sizes))
-
-
-def test_categories_are_shown_and_counted() -> None:
-    verdicts = ss.verify("lemma_6", "lemma_10", "remark_3", "remark_3_order")
-    assert [verdict.claim.category in _row(verdict, own_classes=False) for verdict in verdicts] == [True] * 4
-    assert _categories(verdicts) == "by category: 1 misprint; 1 too strong; 2 sharpened"
-
-
-def test_users_with_their_own_classes_are_told() -> None:
-    (verdict,) = ss.verify("lemma_10", classes=ss.syn_small())
-    assert verdict.as_dict()["depends_on"] == "K, M and the rates"
-    assert "(formula in K, M and the rates) A class is drawn" in _row(verdict, own_classes=True)
-    assert "formula" not in _row(verdict, own_classes=False)
-    assert f"on your classes and rates, whatever its category, it is: {verdict.verdict}" in _explanation(
-        verdict, own_claim=False
-    )
-    (about_them,) = ss.verify("definition_e_prime", classes=ss.syn_small())
-    assert _row(about_them, own_classes=True) == _row(about_them, own_classes=False)
-    assert all(claim.depends_on in DEPENDS for claim in paper_claims())

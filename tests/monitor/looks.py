@@ -75,6 +75,7 @@ def look(
     values["prefix_matching"] = np.full((1, layers, heads), prefix)
     values["largest_logit"] = np.broadcast_to(np.asarray(logit, np.float64), (1, layers, heads)).copy()
     values["finite"] = np.ones((1, layers, heads))
+    values["learned_sink"] = np.full((1, layers, heads), np.nan)
     shown = min(length, 48)
     pattern = weights[None, :, :, :shown, :shown].astype(np.float32)
     return xr.Dataset(

@@ -46,11 +46,6 @@ def assert_weights(found: NDArray[np.float32], exact: Tensor, atol: float = 1e-6
     assert np.isfinite(found).sum() == exact.numel()
 
 
-def check_of(watch: ss.Watch) -> float:
-    """How far the outputs that the weights give are from the model's."""
-    return float(watch.dataset.attrs["check"].split(" up to ")[1].split()[0])
-
-
 class Fused(nn.Module):
     """Calls the fused function with what it is given."""
 
@@ -93,7 +88,6 @@ def test_fused_attention_however_called() -> None:
     for args, kwargs, weights in calls:
         watch = capture(Fused(), lambda model, args=args, kwargs=kwargs: model(*args, **kwargs))
         assert_weights(patterns(watch)["Fused"], weights[0])
-        assert check_of(watch) < 2e-6
 
 
 def test_heads_that_share_an_axis_with_windows() -> None:
@@ -142,7 +136,6 @@ def test_multi_head_attention(need_weights: bool, more: dict[str, Any], masked: 
     watch = capture(attention, lambda model: model(*args, **kwargs, need_weights=need_weights))
     if not (more.get("add_bias_kv") and masked == "causal" and not need_weights):  # the hint hides the added keys too
         assert_weights(patterns(watch)["MultiheadAttention"], expected[0], 2e-6)
-    assert check_of(watch) < 2e-6
     assert watch.dataset["attention_kind"].item() == "cross"
 
 
@@ -302,28 +295,66 @@ def returned(family: str, inputs: dict[str, Tensor]) -> Any:
         return make(family).eval()(**inputs, output_attentions=True)
 
 
-FAMILIES_AND_IMPLEMENTATIONS = [(family, "sdpa") for family in FAMILIES if family not in ("Bert", "T5")] + [
-    (family, implementation)
-    for family in ("GPT2", "Gemma2")
-    for implementation in ("eager", "flex_attention", "flash_attention_2")
+@torch.library.custom_op("scansnap_tests::attend", mutates_args=())
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, softcap: float, sinks: Tensor) -> Tensor:
+    """Stands in for a kernel: nothing of what it computes with is seen by torch's functions."""
+    logits = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * scale
+    logits = softcap * (logits / softcap).tanh() if softcap else logits
+    logits = torch.cat([logits.masked_fill(~mask, -math.inf), sinks.expand(*logits.shape[:3], -1)], -1)
+    return logits.softmax(-1)[..., : k.shape[2]] @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+
+
+def kernel(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, **more: Any) -> Any:
+    sinks = more.get("s_aux")
+    sinks = q.new_zeros(1, 1, 1, 0) if sinks is None else sinks[:, None, None]
+    return attend(q, k, v, mask, scaling, more.get("softcap") or 0.0, sinks).transpose(1, 2), None
+
+
+FAMILIES_AND_IMPLEMENTATIONS = [
+    *((family, "sdpa") for family in FAMILIES if family not in ("Bert", "T5", "Gemma2", "GptOss")),
+    *((family, implementation) for family in ("GPT2", "Gemma2") for implementation in ("eager", "flex_attention")),
+    ("GptOss", "eager"),
+    *((family, "kernel") for family in ("GPT2", "Llama", "Gemma2", "GptOss")),
 ]
 
 
 @pytest.mark.parametrize(("family", "implementation"), FAMILIES_AND_IMPLEMENTATIONS)
 def test_hugging_face_decoders(family: str, implementation: str) -> None:
     """To 1e-5 of `output_attentions`; the model's own attention and cache are as before."""
+    if implementation == "kernel":
+        register_kernel()
     model = make(family, implementation)
     watch = capture(model, {"input_ids": ids()})
     expected = returned(family, {"input_ids": ids()}).attentions
     for weights, exact in zip(patterns(watch).values(), expected, strict=True):
         assert_weights(weights, exact[0], 1e-5)
-    assert check_of(watch) < 1e-5
+    assert watch.coverage == "2 of 2 attention modules captured"
     assert {m.config._attn_implementation for m in model.modules() if hasattr(m, "config")} == {implementation}
     assert model.config.use_cache == make(family).config.use_cache
 
 
+def register_kernel() -> None:
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register("kernel", kernel)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(
+        "kernel", lambda *args, **kw: sdpa_mask(*args, **kw | {"allow_is_causal_skip": False})
+    )
+
+
+def test_a_capture_that_changes_the_model_is_refused() -> None:
+    """A kernel that does something else than the implementations that can be captured."""
+    register_kernel()
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register("kernel", lambda *args, **kw: (kernel(*args, **kw)[0].roll(1, 1), None))
+    with pytest.raises(ss.InputError, match=r"captured in model.layers.0.self_attn does not give what the model comp"):
+        capture(make("Llama", "kernel"), {"input_ids": ids()})
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma2", "Bert"])
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Bert"])
 def test_hugging_face_padding(family: str, side: str) -> None:
     mask = torch.ones(2, 13, dtype=torch.long)
     mask[0, -4:] = 0

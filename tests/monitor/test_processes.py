@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import distributed, multiprocessing, nn
 
@@ -37,6 +38,16 @@ def wrap(kind: str) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
+def check_tensor_parallel() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2,))
+    model = parallelize_module(GPT(), mesh, {"blocks.0.mlp.0": ColwiseParallel(), "head": ColwiseParallel()})
+    with pytest.raises(ss.InputError, match="GPT is tensor-parallel"):
+        ss.watch(model, probe=ids())
+
+
 def local(tensors: list[Any]) -> list[torch.Tensor]:
     return [t.to_local() if hasattr(t, "to_local") else t for t in tensors]
 
@@ -54,6 +65,7 @@ def work(rank: int, port: int, folder: str) -> None:
             check_whole_steps(kind, Path(folder) / f"{kind}.zarr")
             check_between(kind)
             distributed.barrier()
+        check_tensor_parallel()
     finally:
         distributed.destroy_process_group()
 
@@ -66,6 +78,9 @@ def check_whole_steps(kind: str, store: Path) -> None:
         watched = local(train(model, STEPS, each=lambda step: watch.step()))
     assert same(alone, watched), f"{kind}: training changed"
     assert told == ([0, 1, 2, 3] if distributed.get_rank() == 0 else []), f"{kind}: not only the first tells"
+    if distributed.get_rank() == 1 and kind == "ddp":
+        with pytest.warns(UserWarning, match="this process takes no snapshots: the first process does"):
+            assert watch.verdicts == []
     if distributed.get_rank() == 0:
         assert watch.seen == ("blocks.0.attn", "blocks.1.attn")
 

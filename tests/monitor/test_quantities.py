@@ -95,7 +95,7 @@ def test_quantities_of_all_rows(mask: str) -> None:
     with torch.no_grad():
         model(tokens)
     names["prefix_matching"] = slow(model.weights, tokens)["prefix_matching"]
-    assert set(names) | {"top_5", "moved", "qk_singular_value"} == set(HEAD_QUANTITIES)
+    assert set(names) | {"top_5", "moved", "qk_singular_value", "learned_sink"} == set(HEAD_QUANTITIES)
     assert np.isnan(watch.dataset["top_5"].values).all() == (mask == "window")
     for name, rows in names.items():
         np.testing.assert_allclose(watch.dataset[name].values[0, 0], expected(name, rows), rtol=2e-6, err_msg=name)

@@ -154,6 +154,26 @@ def test_since_when() -> None:
     (sink,) = [v for v in judge_heads(turns) if v.name == "sink"]
     assert sink.since == 150
     assert str(sink).startswith("notice: layer 0, head 0 (blocks.0.attention) is sink since step 150: 92% of its")
+    assert sink.episodes == ((50, 100), (150, None))
+
+
+@pytest.mark.parametrize(
+    ("weights", "episodes"),
+    [
+        ((0.1, 0.9, 0.48, 0.9), ((50, None),)),  # one snapshot just below
+        ((0.1, 0.9, 0.48, 0.48, 0.9), ((50, 150), (200, None))),  # two
+        ((0.1, 0.9, 0.4, 0.9), ((50, 100), (150, None))),  # one far below
+        ((0.9, 0.1, 0.48, 0.9), ((0, 50), (150, None))),  # just below before it holds
+        ((0.1, 0.9, 0.48), ((50, None),)),
+        ((0.9, 0.9), ((0, None),)),
+    ],
+)
+def test_one_snapshot_just_below_the_limit_ends_nothing(
+    weights: tuple[float, ...], episodes: tuple[tuple[int, int | None], ...]
+) -> None:
+    (sink,) = [v for v in judge_heads(series([heads(first(12, w)) for w in weights])) if v.name == "sink"]
+    assert sink.episodes == episodes
+    assert sink.since == episodes[-1][0]
 
 
 def test_the_most_pressing_first() -> None:

@@ -69,7 +69,7 @@ def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced()
     watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
     watch.every = 50
     for use in (watch.step, watch.snapshot, lambda: watch.seen, watch.close):
-        with pytest.raises(InputError, match=r"no attention was seen in Handmade.*watch.attention\(module\)"):
+        with pytest.raises(InputError, match=r"no attention was captured in Handmade.*watch.attention\(module\)"):
             use()
     watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
     watch.attention(*handmade.layers)
@@ -256,7 +256,9 @@ def test_attention_by_hand_beside_seen_attention_is_said() -> None:
     mixed = nn.Sequential(Handmade(), nn.TransformerEncoderLayer(12, 2, 16, batch_first=True))
     router = mixed[0].layers[0].register_forward_hook(lambda module, args, result: (result.softmax(-1), result)[1])
     watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
-    with pytest.warns(UserWarning, match=r"0.layers.0 and 1 more modules took a softmax .*watch.attention") as said:
+    with pytest.warns(
+        UserWarning, match=r"1 of 3 attention modules captured; not captured: 0.layers.0, 0.layers.1; announce"
+    ) as said:
         walk(watch, 1, 2)
     assert len(said) == 1
     router.remove()
@@ -399,7 +401,7 @@ def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:
     watch.snapshot()
     assert watch.dataset["step"].values.tolist() == [0, 3, 6, 12]
     assert watch.seen == tuple(watch.dataset["module"].values) == ("blocks.0.attn", "blocks.1.attn")
-    assert watch.dataset.attrs["check"].startswith("the weights give the model's own outputs up to")
+    assert watch.coverage == watch.dataset.attrs["coverage"] == "2 of 2 attention modules captured"
     some = ss.watch(model(), probe=ids(), every=10)
     walk(some, 0, 0, 9, 10, 10, 16, 24, 31, 39, 60, 61)
     assert some.dataset["step"].values.tolist() == [0, 10, 24, 31, 60]

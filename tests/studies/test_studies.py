@@ -12,9 +12,11 @@ import pytest
 import torch
 import xarray as xr
 
+import falls
 import prediction
 import scansnap as ss
 import snap
+import token_rates
 import tokens
 import trials
 from ladder import LadderModel, Rung
@@ -203,3 +205,21 @@ def test_what_the_documents_say_is_in_the_committed_numbers() -> None:
     assert yz["snap_step"].sel(size=200_000).isnull().all()
     assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.1
     assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.93"
+
+
+def test_a_fall_is_found_by_the_sign_of_the_drive() -> None:
+    """Two unequal classes at a ratio of 10 under true SGD: the first token falls after 31 steps, and none by 20."""
+    classes = falls.one_query(np.array([[0.5, 0.4, 0.1], [0.1, 0.7, 0.2]]), 4000)
+    assert falls.first_fall(classes, ratio=10, until=1e3) == pytest.approx(30.7, rel=0.01)
+    assert falls.first_fall(classes, ratio=10, until=20.0) == np.inf
+
+
+def test_rates_are_compared_at_the_same_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for name, value in {"NUM_SEEDS": 2, "STEPS": 2, "WIDTH": 4, "RESULTS": tmp_path / "rates.json"}.items():
+        monkeypatch.setattr(token_rates, name, value)
+    token_rates.main("example")
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(("1/", "5/")) for line in lines) == 8
+    assert sum("after Holm" in line for line in lines) == 5
+    token_rates.main("example")  # read, not trained again
+    assert len(capsys.readouterr().out.splitlines()) == len(lines) - 8

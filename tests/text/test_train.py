@@ -173,6 +173,20 @@ def test_a_diverging_run_says_so_and_keeps_its_records(corpus: Corpus, tmp_path:
     assert str(ss.load(tmp_path / "run.zarr")["status"].values[0]) == "diverged"
 
 
+def test_a_model_is_saved_if_it_is_small_or_asked_for(corpus: Corpus, tmp_path: Path, monkeypatch) -> None:
+    yz = {"model": "yz", "window": 7, "batch_size": 4, "steps": 2}
+    for name, limit, wanted, is_there in (
+        ("small", 2**30, "auto", True),
+        ("large", 10, "auto", False),
+        ("always", 10, "always", True),
+        ("never", 2**30, "never", False),
+    ):
+        monkeypatch.setattr("scansnap.text.options.LARGE_MODEL", limit)
+        run = ss.train_text(corpus, **yz, save_model=wanted, store=tmp_path / name)
+        assert model_folder(tmp_path / name).exists() == is_there
+        assert_same(run, ss.train_text(corpus, **yz, save_model=wanted, store=tmp_path / name))  # read again
+
+
 def test_the_trained_model_is_saved_with_its_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
     run = ss.train_text(corpus, steps=4, record_every=2, **SMALL, store=tmp_path / "run.zarr")
     folder = model_folder(tmp_path / "run.zarr")

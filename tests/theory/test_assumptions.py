@@ -9,7 +9,6 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.runtime.errors import InputError
 
 RATES = {"lr_y": 0.5, "lr_z": 0.0005}
 
@@ -158,12 +157,6 @@ def test_limits(
     assert assumption.value == (pytest.approx(value, rel=1e-9, abs=1e-12) if spectral else value)
     assert assumption.limit == (pytest.approx(limit, rel=1e-12) if name == "no_vanishing_overlap" else limit)
     assert advice in (None, assumption.advice)
-
-
-def test_the_length_asked_for_brings_the_frequencies_within_a_tenth() -> None:
-    assert theory.frequency_radius(1507, failure=0.05) <= 0.035 < theory.frequency_radius(1506, failure=0.05)
-    with pytest.raises(InputError, match="seq_len is 1: give a whole number from 2"):
-        theory.assumptions(MEDIAN, **RATES, seq_len=1)
 
 
 def test_all_of_them_together() -> None:

@@ -104,18 +104,6 @@ def test_velocities_are_autograd_s() -> None:
             assert (common < 0).all()
 
 
-def test_the_dominant_token_has_the_largest_weight() -> None:
-    """c~_l = P(l|n) exp(z_l): a lead in the logit makes up for a smaller probability, a lag gives a larger one away."""
-    assert theory.dominant([0.5, 0.3]) == 0
-    assert theory.dominant([0.5, 0.3], [0.0, 1.0]) == 1
-    assert theory.dominant([0.3, 0.5], [0.0, -1.0]) == 0
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        probs, logits = rng.dirichlet(np.ones(5)), rng.normal(size=5)
-        assert theory.dominant(probs, logits) == np.argmax(probs * np.exp(logits))
-    assert theory.dominant([0.7]) == 0
-
-
 def test_residual_directions_and_overlaps() -> None:
     """Unit length; half the published sum where the queries do not occur in the context."""
     classes = ss.local_common()

@@ -101,15 +101,6 @@ def test_the_misfit_is_relative_to_the_gradient() -> None:
     assert start.beta[0, 0] == 0
 
 
-def test_tokens_that_a_class_does_not_have_have_no_drive() -> None:
-    f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
-    y = np.random.default_rng(0).normal(size=(3, 4))
-    measured = theory.measured_gradient(f, y, next_token=[1, 2])
-    assert np.isnan(measured.token_drive).tolist() == [[False, False, True], [True, False, False]]
-    along = (f * measured.gradient).sum(axis=1)
-    np.testing.assert_allclose(measured.token_drive[0, 0], measured.gradient[0, 0] / f[0, 0] - along[0], rtol=1e-13)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_two_parts_of_the_energy_law_make_the_gradient(seed: int) -> None:
     """dz/dt = gained - shared for any Y; and what is gained is the growth of the rows' energy under true SGD."""

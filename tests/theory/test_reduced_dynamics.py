@@ -40,29 +40,6 @@ def test_the_reduction_is_the_flow(classes: ss.SequenceClasses, gradient: str) -
     np.testing.assert_allclose(whole["loss"].isel(run=0), loss, rtol=1e-5)
 
 
-@pytest.mark.parametrize("gradient", ["true", "modified"])
-def test_common_tokens_move_in_proportion_to_the_classes_of_their_query(gradient: str) -> None:
-    """Early on z of a common token is k times that of one class per query; distinct tokens do not depend on k."""
-    arguments = {
-        "distinct_probs": [0.1, 0.3],
-        "common_probs": [0.2, 0.4],
-        "num_classes": 6,
-        "vocab_size": 20,
-        "lr_y": 1e-4,
-        "lr_z": 1e-4,
-        "decoder_gradient": gradient,
-        "atol": 1e-20,
-    }
-    single, double, all_six, unsaid = (
-        theory.symmetric_flow([1.0, 3.0], **arguments, classes_per_query=k) for k in (1, 2, 6, None)
-    )
-    assert (np.abs(single.common_logits) > 0).all()
-    np.testing.assert_allclose(double.common_logits, 2 * single.common_logits, rtol=1e-3)
-    np.testing.assert_allclose(all_six.common_logits, 6 * single.common_logits, rtol=1e-3)
-    np.testing.assert_allclose(all_six.distinct_logits, single.distinct_logits, rtol=1e-3)
-    np.testing.assert_array_equal(unsaid.common_logits, all_six.common_logits)
-
-
 SIZE = 2000
 
 

@@ -30,19 +30,6 @@ def test_each_condition_of_corollary_2_is_its_own(probs: list, query: list, want
     assert symmetry.holds == all(wanted)
 
 
-def test_common_tokens_lose_where_corollary_2_holds_and_nothing_is_said_where_it_does_not() -> None:
-    many = ss.synthetic(num_query=1, next_per_query=3)
-    assert theory.symmetry(many.probs, query=many.query).holds
-    assert set(theory.fates(many.probs, query=many.query)[0, many.common_tokens]) == {"loses"}
-    skewed = many.probs.copy()
-    skewed[0, 0] *= 2
-    skewed[0] /= skewed[0].sum()
-    symmetry = theory.symmetry(skewed, query=many.query)
-    assert not symmetry.shared_common
-    assert not symmetry.matching_distinct
-    assert set(theory.fates(skewed, query=many.query)[0, many.common_tokens]) == {"unsaid"}
-
-
 def test_tf_idf_gives_common_tokens_nothing() -> None:
     weights = theory.tf_idf(ss.syn_small().probs)
     np.testing.assert_allclose(weights.sum(axis=1), 1)
@@ -142,12 +129,6 @@ def test_it_is_the_first_update_of_z(shared: bool) -> None:
         assert (np.diff(np.take_along_axis(moved / size, order, 1), axis=1) > 0).all()
 
 
-def test_without_differences_no_token_is_favored_and_without_overlap_all_are() -> None:
-    assert not theory.favored(np.tile([0.3, 0.5, 0.2], (3, 1)), weights=[0.2, 0.3, 0.5]).any()
-    apart = theory.favored([[0.4, 0.6, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
-    assert apart.tolist() == [[True, True, False, False], [False, False, True, True]]
-
-
 def test_named_classes_favor_their_distinct_tokens_alone() -> None:
     for name in ("syn-small", "syn-medium-3", "single-common", "local-common"):
         classes = ss.named_classes(name).classes
@@ -171,9 +152,3 @@ def test_rare_tokens_keep_their_digits(rare: float, num_sequences: int) -> None:
         ]
     share = theory.spurious_share([[rare], [3 * rare]], weights=weights, seq_len=8, num_sequences=num_sequences)
     np.testing.assert_allclose(share, expected, rtol=1e-11)
-
-
-def test_certain_tokens_and_empty_contexts() -> None:
-    everywhere = {"weights": [0.25, 0.75], "num_sequences": 2}
-    assert theory.spurious_share([[1.0], [1.0]], seq_len=5, **everywhere).tolist() == [0.0625, 0.5625]
-    assert theory.spurious_share([[1.0], [1.0]], seq_len=1, **everywhere).tolist() == [0, 0]

@@ -257,9 +257,10 @@ def definition_e_prime(check: Check) -> None:
     """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
     f = theory.directions(check.setting.probs)
     e = theory.overlaps(f)
-    for form, role in (("exact", "assumed"), ("published", "contrast")):
-        moved = f @ (f.T - f.T @ theory.inverse_overlaps(e, form=form))
-        check.equal(f"F^T (f_n - F E' e_n), {form} form", moved, np.eye(len(e)), tolerance=1e-9, role=role)
+    inverse = theory.inverse_overlaps(e)
+    exact, other = (f @ (f.T - f.T @ (sign * inverse)) for sign in (1, -1))
+    check.equal("F^T (f_n - F E' e_n)", exact, np.eye(len(e)), tolerance=1e-9)
+    check.equal("F^T (f_n - F E' e_n), the other sign", other, np.eye(len(e)), tolerance=1e-9, role="contrast")
 
 
 @claim(

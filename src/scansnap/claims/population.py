@@ -99,7 +99,7 @@ def trajectory(
     return states, result
 
 
-def distinct_entries(classes: SequenceClasses, kind: str = "distinct") -> tuple[NDArray[np.intp], ...]:
+def distinct_entries(classes: SequenceClasses, kind: str = "distinct") -> tuple[Any, ...]:
     """Entries (query row, token column) of Z that belong to tokens of one kind of a query's classes."""
     probs = classes.probs[:, classes.contextual_tokens]
     occurs = np.array([np.any(probs[classes.of_query(int(q))] > 0, axis=0) for q in classes.queries])

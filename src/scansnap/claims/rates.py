@@ -167,6 +167,17 @@ def section_6_b(check: Check) -> None:
     check.curve = Curve(TIMES, lines, "steps", "entropy on distinct tokens, change from the start (nats)")
 
 
+def _drawn(check: Check) -> tuple[dict[str, Any], FloatArray, FloatArray, FloatArray]:
+    """200 drawn M and K as keyword arguments, eta_Y, eta_Z and C_0."""
+    rng = check.rng()
+
+    def between(least: float, most: float) -> FloatArray:
+        return np.exp(rng.uniform(np.log(least), np.log(most), 200))
+
+    sizes = {"vocab_size": np.round(between(100, 1e6)), "num_classes": rng.integers(2, 50, 200)}
+    return sizes, between(1e-2, 10), between(1e-4, 1), between(0.05, 150)
+
+
 @claim(
     r"With $\nu = \eta_Y/\eta_Z$ fixed a larger $\eta_Z$ results in a larger $B_n$ and a sparser attention map.",
     where="Appendix F (a)",
@@ -181,12 +192,11 @@ def appendix_f_a(check: Check) -> None:
 
     B_n depends on the rates through nu and h(t/K), and h through eta_Y t: at fixed nu it rises with eta_Z at every t.
     """
-    rng = check.rng()
-    size, classes = np.round(np.exp(rng.uniform(np.log(100), np.log(1e6), 200))), rng.integers(2, 50, 200)
-    ratio, lr_z = np.exp(rng.uniform(np.log(1), np.log(1e4), 200)), np.exp(rng.uniform(np.log(1e-4), 0, 200))
-    steps, constant = np.exp(rng.uniform(0, np.log(1e12), 200)), np.exp(rng.uniform(-3, 5, 200))
-    drawn: dict[str, Any] = {"vocab_size": size, "num_classes": classes, "constant": constant}
-    slow, fast = (theory.growth_bound(steps, **drawn, lr_y=c * ratio * lr_z, lr_z=c * lr_z) for c in (1.0, 2.0))
+    sizes, lr_y, lr_z, constant = _drawn(check)
+    steps = np.exp(check.rng().uniform(0, np.log(1e12), len(lr_y)))
+    slow, fast = (
+        theory.growth_bound(steps, **sizes, lr_y=c * lr_y, lr_z=c * lr_z, constant=constant) for c in (1.0, 2.0)
+    )
     check.positive("B_n at twice the rates less B_n, 200 drawn settings", fast - slow)
     times = np.geomspace(1e2, 1e9, 8)
     lines: dict[str, FloatArray] = {}
@@ -219,35 +229,17 @@ def appendix_f_b(check: Check) -> None:
 
     `theory.rate_order_time` has the proof.  The text's reason, that lnln grows more slowly than ln, is Eq. 133's.
     """
-    rng = check.rng()
-    size, classes = np.round(np.exp(rng.uniform(np.log(100), np.log(1e6), 200))), rng.integers(2, 50, 200)
-    lr_y, lr_z = np.exp(rng.uniform(np.log(1e-2), np.log(10), 200)), np.exp(rng.uniform(np.log(1e-4), 0, 200))
-    drawn: dict[str, Any] = {"vocab_size": size, "num_classes": classes}
-    turn = theory.rate_order_time(**drawn, lr_y=lr_y)
-    bound: dict[str, Any] = {**drawn, "lr_z": lr_z, "constant": np.exp(rng.uniform(-3, 5, 200))}
+    sizes, lr_y, lr_z, constant = _drawn(check)
+    turn = theory.rate_order_time(**sizes, lr_y=lr_y)
+    bound: dict[str, Any] = {**sizes, "lr_z": lr_z, "constant": constant}
     for name, factor, sign in (("1.1 times the turning point", 1.1, 1.0), ("0.9 of the turning point", 0.9, -1.0)):
         slow, fast = (theory.growth_bound(factor * turn, **bound, lr_y=c * lr_y) for c in (1.0, 1.001))
         check.positive(f"{'' if sign > 0 else 'minus '}B_n less B_n at a faster decoder, {name}", sign * (slow - fast))
-    check.at_most("turning point against t_0", turn, theory.snap_start(**drawn, lr_y=lr_y), wrong_factor=2.0)
+    check.at_most("turning point against t_0", turn, theory.snap_start(**sizes, lr_y=lr_y), wrong_factor=2.0)
     times = np.geomspace(1e3, 1e6, 4)
     growth = _growth_by_rate(check.setting, times, "true", check.setting.lr_y * RATES, check.setting.lr_z)
     check.positive(
         "ln chi of a rate less that of the next faster one, true gradient", -np.diff(growth, axis=0), role="beyond"
-    )
-    arguments, own = check.setting.sizes, check.setting.lr_y
-    place = float(theory.rate_order_time(**arguments, lr_y=own))
-    over = place * np.geomspace(0.05, 100, 81)
-    check.curve = Curve(
-        over,
-        {
-            f"eta_Y = {rate:g}": theory.growth_bound(
-                over, **arguments, lr_y=rate, lr_z=check.setting.lr_z, constant=phase_constant(check.setting)
-            )
-            for rate in (own, 2 * own)
-        },
-        "steps",
-        "B_n",
-        marks={"turning point": place, "t_0": float(theory.snap_start(**arguments, lr_y=own))},
     )
 
 

@@ -14,7 +14,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.runtime.errors import InputError
-from scansnap.text.options import AnyTextOptions, YZTextOptions, text_options
+from scansnap.text.options import AnyTextOptions, YZShape, YZTextOptions, text_options
 from scansnap.validation.argument_types import IntegerType
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def train(
 
     Unless given, the options of a transformer have the values of the paper's experiment on WikiText-2 (Figure 7). The
     result is written as it goes: start the same command again after an interruption and it continues to the same
-    numbers. The trained model is left beside it. Under torchrun or accelerate launch the batch of a transformer is
-    shared by the processes.
+    numbers. The trained model is left beside it, up to 1 GiB or if --save-model says so. Under torchrun or accelerate
+    launch the batch of a transformer is shared by the processes.
     """
     common.check_picture(picture)
     options = text_options(read_flags(flags, AnyTextOptions))
@@ -101,6 +101,10 @@ def train(
     if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
+        if isinstance(options, YZTextOptions):
+            size = YZShape.of(options, vocab_size=corpus.vocab_size).parameter_bytes
+            kept = "written beside the result" if options.saves_model(size) else "not written (--save-model always)"
+            echo(f"the trained model takes {size / 2**30:.2g} GiB and is {kept}", error=True)
     described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
     common.check_beside(path, picture)

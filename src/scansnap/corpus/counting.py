@@ -41,7 +41,7 @@ from scansnap.corpus.counts import (
     store_info,
 )
 from scansnap.corpus.options import ALL, CountExecution, CountOptions
-from scansnap.corpus.tables import CountRows, import_parquet, merge, read_table, write_tables
+from scansnap.corpus.tables import CountRows, merge, read_table, write_tables
 from scansnap.corpus.tokenizers import WORDS, Tokenizer
 from scansnap.corpus.windows import Occurrences, count_tables
 from scansnap.results.provenance import provenance
@@ -323,7 +323,6 @@ class _Work:
 
     def count(self, corpus: Corpus, execution: CountExecution, progress: bool | None) -> None:
         """Do every piece that is missing, and commit it."""
-        import_parquet()
         job, root = self.job, self.folder.root.absolute()  # workers have other working folders
         needs_merge = self.sources != [RESULT]
         least = 1 if needs_merge else job.least
@@ -367,13 +366,14 @@ class _Work:
     def finish(self, corpus: Corpus, sums: NDArray[np.int64]) -> None:
         """Commit the result, with the margins of all texts, and remove the tables of chunks."""
         import pyarrow as pa
+        from pyarrow import parquet
 
         job, folder = self.job, self.folder
         tokens = np.arange(job.vocab_size, dtype=np.int32)
         columns = {"token": tokens, "word": corpus.words(tokens), **dict(zip(MARGINS, sums, strict=True))}
         folder.write_with(
             VOCABULARY,
-            lambda file: import_parquet().write_table(pa.table(columns), file, compression="zstd", store_schema=False),
+            lambda file: parquet.write_table(pa.table(columns), file, compression="zstd", store_schema=False),
         )
         if not job.counted:
             corpus.tokenizer.save(folder.root / TOKENIZER)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.tables import CountRows, import_parquet, read_first_column, read_table
+from scansnap.corpus.tables import CountRows, read_first_column, read_table
 from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.corpus.windows import TABLES, ContextCounts, count_tables
 from scansnap.runtime.errors import InputError, StoreError
@@ -108,8 +108,9 @@ class Counts:
     def vocabulary(self) -> xr.Dataset:
         """Every token: its word, and how often it is a query, c(m), a next token, c(n), and a contextual one, c(l)."""
         import xarray as xr
+        from pyarrow import parquet
 
-        table = import_parquet().read_table(self._folder.checked_path(VOCABULARY))
+        table = parquet.read_table(self._folder.checked_path(VOCABULARY))
         columns = {name: table[name].to_numpy() for name in ("token", "word", *MARGINS)}
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())

@@ -1,7 +1,7 @@
 """How to predict which tokens will win a query's attention: an open list of methods, and the options of `predict`.
 
 A method turns a `Reading` of a text into one number for each query and token, larger for tokens that it expects to gain
-more.  Besides three that follow the dynamics there are those that any such method must beat.
+more.  There are two: `settled`, a closed form, and `population`, which follows the dynamics.
 
 The method `population` takes expected steps of Y on what has been counted of a text, however long they are.  Y follows
 dY/dtau = C - E[f alpha^T] with tau = eta_Y t, and alpha = softmax(f Y) depends on all of f.  If tokens come
@@ -92,22 +92,6 @@ True
 """
 
 
-@PREDICTORS.register("first_drive")
-@dataclass(frozen=True)
-class FirstDrive:
-    """The first gradient of Z: with Z = 0 let Y make one expected step from 0.
-
-    At Y = 0 the prediction is alpha = 1/M, so the step leaves Y proportional to C - s/M; to first order in eta_Y the
-    prediction is still 1/M when Z's gradient is taken.  Later steps differ, but this one starts the competition.
-    """
-
-    def gains(self, reading: Reading) -> Tensor:
-        drive = reading.decoder_drive()
-        shares = reading.next_shares
-        alpha = shares.new_full(shares.shape, 1 / len(shares))
-        return reading.attention_drive(drive.addr_(drive.sum(1), alpha, alpha=-1), alpha)
-
-
 @PREDICTORS.register("settled")
 @dataclass(frozen=True)
 class Settled:
@@ -121,7 +105,8 @@ class Settled:
         Y = tau (C - s alpha^T) / (1 + tau s alpha^T),
 
     which is C - s alpha^T for rare tokens and P(n|l)/alpha_n - 1 for frequent ones.  alpha goes from 1/M to the shares
-    P(n) of next tokens, which Y learns first; `prior` says how far it has come.
+    P(n) of next tokens, which Y learns first; `prior` says how far it has come.  With time = prior = 0, Y has made one
+    expected step from 0: that is the first gradient of Z, which starts the competition.
     """
 
     time: float = 1000.0
@@ -204,52 +189,6 @@ class Population:
                 if left <= 0:
                     break
         return logits
-
-
-@PREDICTORS.register("theorem_3")
-@dataclass(frozen=True)
-class Theorem3:
-    """c(l, m) D(l): distinct tokens gain (Theorem 2), those first that occur more often with the query (Theorem 3).
-
-    D(l) = sum_n P(n|l) log P(n|l)/P(n), with P(n|l) = C[l, n]/s_l, is how distinct a token is, in nats.
-    """
-
-    def gains(self, reading: Reading) -> Tensor:
-        drive = reading.decoder_drive()
-        log_shares = reading.next_shares.log()
-        distinctness = drive.new_zeros(len(drive))
-        for rows, part in zip(drive.split(ROWS_AT_ONCE), distinctness.split(ROWS_AT_ONCE), strict=True):
-            shares = rows / rows.sum(1, keepdim=True)
-            part.copy_((shares * (shares.log() - log_shares)).nan_to_num().sum(1))  # 0 log 0 = 0
-        return reading.pair_counts() * distinctness
-
-
-@PREDICTORS.register("cooccurrence")
-@dataclass(frozen=True)
-class Cooccurrence:
-    """c(l, m): what precedes the query most."""
-
-    def gains(self, reading: Reading) -> Tensor:
-        return reading.pair_counts()
-
-
-@PREDICTORS.register("frequency")
-@dataclass(frozen=True)
-class Frequency:
-    """P(l): what is frequent, whatever the query."""
-
-    def gains(self, reading: Reading) -> Tensor:
-        return reading.next_shares.expand(len(reading.queries), -1)
-
-
-@PREDICTORS.register("pmi")
-@dataclass(frozen=True)
-class PMI:
-    """log P(l|m) / P(l): what precedes the query more often than other tokens."""
-
-    def gains(self, reading: Reading) -> Tensor:
-        counts = reading.pair_counts()
-        return (counts / counts.sum(1, keepdim=True)).log() - reading.next_shares.log()
 
 
 WORDS = SequenceType(ArgumentType(), "words")

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.loops import add_up_groups, new_sums
-from scansnap.runtime.errors import StoreError
 from scansnap.storage.folder import CheckedFolder
 
 if TYPE_CHECKING:
@@ -139,12 +138,16 @@ def read_first_column(folder: CheckedFolder, name: str, table: Table, low: int, 
 
 @contextmanager
 def _opened(folder: CheckedFolder, name: str) -> Iterator[Any]:
-    with import_parquet().ParquetFile(folder.checked_path(name)) as file:
+    from pyarrow import parquet  # imported late: it takes as long as all else
+
+    with parquet.ParquetFile(folder.checked_path(name)) as file:
         yield file
 
 
 def _writer(path: Path, table: Table) -> Any:
-    return import_parquet().ParquetWriter(
+    from pyarrow import parquet
+
+    return parquet.ParquetWriter(
         path,
         _schema(table),
         use_dictionary=False,
@@ -175,14 +178,3 @@ def _from_arrow(block: pa.Table | pa.RecordBatch, table: Table) -> CountRows:
     *keys, items, counts = (block.column(i).to_numpy() for i in range(block.num_columns))
     key = keys[0].astype(np.int64)
     return CountRows(key * table.base + keys[1] if len(keys) == 2 else key, items, counts)
-
-
-def import_parquet() -> Any:
-    """The module `pyarrow.parquet`."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise StoreError(
-            "counts are kept as Parquet, which pyarrow reads and writes: pip install 'scansnap[text]'."
-        ) from None
-    return pyarrow.parquet

@@ -533,11 +533,18 @@ def step_sgd(momentum, rate, x, g, velocity):
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def move(rule, t, rate, x, g, memory, rows, columns):
-    """One step of a rule for the matrix x with the gradient g, both by entry.
+def squared_norm(g, rows, columns):
+    """|g|^2 over the whole matrix; `rows` and `columns` are how many of it each stands for, and repeat."""
+    total = 0.0
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            total += rows[i % len(rows)] * columns[j % len(columns)] * g[i, j] * g[i, j]
+    return total
 
-    `rows` and `columns` are how many of the whole matrix each stands for, for the norm of the gradient; `rows` repeat.
-    """
+
+@njit(fastmath=FAST, error_model="numpy")
+def move(rule, t, rate, x, g, memory, rows, columns):
+    """One step of a rule for the matrix x with the gradient g, both by entry; `rows` and `columns` as above."""
     kind = x.dtype.type
     velocity, square = memory
     if rule.kind == SGD:
@@ -557,18 +564,46 @@ def move(rule, t, rate, x, g, memory, rows, columns):
                 if g[i, j] != 0:
                     x[i, j] += math.copysign(kind(rate), g[i, j])
     else:
-        norm = 0.0
-        for i in range(x.shape[0]):
-            for j in range(x.shape[1]):
-                norm += rows[i % len(rows)] * columns[j] * g[i, j] * g[i, j]
+        norm = squared_norm(g, rows, columns)
         if norm > 0:
             for i in range(x.shape[0]):
                 for j in range(x.shape[1]):
                     x[i, j] += kind(rate / math.sqrt(norm)) * g[i, j]
 
 
+@njit(fastmath=FAST, error_model="numpy")
+def scale(g, factor):
+    """g <- factor g."""
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            g[i, j] *= factor
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def decay(x, share, center):
+    """Take a share of each entry's distance from the center of its column, or from 0 if there is none."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            x[i, j] -= share * (x[i, j] - center[j] if len(center) else x[i, j])
+
+
+@njit(error_model="numpy")
+def clip_gradient(layer, general, step, scratch):
+    """Shorten the gradient of all parameters together to the largest norm allowed."""
+    rows = step.ones
+    if general is not None:
+        rows = general.row_multiplicity
+    total = squared_norm(scratch.dY, rows, layer.multiplicity) + squared_norm(scratch.dZ, step.ones, step.ones)
+    total += squared_norm(scratch.db, step.ones, step.ones)
+    if total > step.clip**2:
+        factor = step.ones.dtype.type(step.clip / math.sqrt(total))
+        scale(scratch.dY, factor)
+        scale(scratch.dZ, factor)
+        scale(scratch.db, factor)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def advance(layer, general, rule, state, r, batches, begin, rate_y, rate_z, update, losses, shares, scratch):
+def advance(layer, general, rule, step, state, r, batches, begin, rate_y, rate_z, update, losses, shares, scratch):
     """Take one update for each of the batches, from update `begin` on, or only measure them; releases the GIL."""
     y, z, bias = state.decoder[r], state.attention_logits[r], state.position_bias[r]
     decoder_memory = state.decoder_velocity[r], state.decoder_square[r]
@@ -595,13 +630,21 @@ def advance(layer, general, rule, state, r, batches, begin, rate_y, rate_z, upda
                 state.singular[r] = t
                 state.diverged[r] = t + 1
                 continue
-            move(rule, t, rate_y, y, scratch.dY, decoder_memory, general.row_multiplicity, layer.multiplicity)
-            move(rule, t, rate_z, z, scratch.dZ, logits_memory, general.ones, general.ones)
-            move(rule, t, rate_z, bias, scratch.db, bias_memory, general.ones, general.ones)
+        eta_y, eta_z = rate_y * step.shares[s], rate_z * step.shares[s]
+        if step.clip > 0:
+            clip_gradient(layer, general, step, scratch)
+        if step.weight_decay > 0:
+            decay(y, y.dtype.type(eta_y * step.weight_decay), step.no_center)
+            decay(z, y.dtype.type(eta_z * step.weight_decay), step.prior)
+            decay(bias, y.dtype.type(eta_z * step.weight_decay), step.no_center)
+        if general is not None:
+            move(rule, t, eta_y, y, scratch.dY, decoder_memory, general.row_multiplicity, layer.multiplicity)
+            move(rule, t, eta_z, z, scratch.dZ, logits_memory, step.ones, step.ones)
+            move(rule, t, eta_z, bias, scratch.db, bias_memory, step.ones, step.ones)
             clear(scratch.db)
         else:
-            step_sgd(rule.momentum, rate_y, y, scratch.dY, decoder_memory[0])
-            step_sgd(rule.momentum, rate_z, z, scratch.dZ, logits_memory[0])
+            step_sgd(rule.momentum, eta_y, y, scratch.dY, decoder_memory[0])
+            step_sgd(rule.momentum, eta_z, z, scratch.dZ, logits_memory[0])
 
 
 @njit(error_model="numpy")

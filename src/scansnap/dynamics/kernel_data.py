@@ -64,7 +64,6 @@ class KernelSwitches(NamedTuple):
     v: NDArray[np.float64]  # (K, H D) the directions of the classes for T -> infinity
     gram: NDArray[np.float64]  # (K, K) V'V, then its Cholesky factor
     column: NDArray[np.float64]  # (K,)
-    ones: FloatArray  # as long as a row of Z or of the bias
 
 
 class KernelRule(NamedTuple):
@@ -75,6 +74,17 @@ class KernelRule(NamedTuple):
     beta_1: float
     beta_2: float
     epsilon: float
+
+
+class KernelStep(NamedTuple):
+    """What every rule's step has besides: the share of the rates, weight decay and clipping."""
+
+    shares: NDArray[np.float64]  # of the rates, at each of the updates
+    weight_decay: float
+    clip: float  # the largest norm of the gradient; 0 if any is allowed
+    prior: FloatArray  # (S,) the values that z decays to
+    no_center: FloatArray  # (0,)
+    ones: FloatArray  # (1,)
 
 
 class KernelBatches(NamedTuple):
@@ -268,7 +278,6 @@ def kernel_switches(
         v=np.zeros((gram, rows)),
         gram=np.zeros((gram, gram)),
         column=np.zeros(gram),
-        ones=np.ones(max(layout.num_rows, buckets), dtype),
     )
 
 

@@ -15,6 +15,7 @@ from scansnap.dynamics.batches import Batches, probs_by_bucket
 from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
+    KernelStep,
     KernelSwitches,
     bucket_scale,
     has_kernel_rule,
@@ -83,6 +84,9 @@ class KernelEngine:
             learned=options.learn_position_bias,
         )
         self._rule = kernel_rule(options.rule)
+        prior = start.prior.astype(self._kernel.dtype)
+        nothing, ones = np.empty(0, self._kernel.dtype), np.ones(1, self._kernel.dtype)
+        self._options, self._step = options, (options.weight_decay, options.clip or 0.0, prior, nothing, ones)
         self._state = kernel_state(
             start, len(runs), memory_of(options.rule), self._kernel.dtype, learned=self._kernel.learned
         )
@@ -116,8 +120,9 @@ class KernelEngine:
                 for begin in range(self.step, stop, self._window):
                     part = slice(begin - self.step, min(begin + self._window, stop) - self.step)
                     batches = self._kernel.batches(int(self._runs.seed[group[0]]), begin, part.stop - part.start)
+                    step = KernelStep(self._options.rate_shares(begin, begin + part.stop - part.start), *self._step)
                     for r in group:
-                        self._advance(r, batches, begin, update, losses[r, part], accuracies[r, part], memory)
+                        self._advance(r, batches, step, begin, update, losses[r, part], accuracies[r, part], memory)
             finally:
                 self._memory.put(memory)
 
@@ -128,6 +133,7 @@ class KernelEngine:
         self,
         r: int,
         batches: KernelBatches,
+        step: KernelStep,
         begin: int,
         update: bool,
         losses: NDArray[np.float64],
@@ -138,7 +144,9 @@ class KernelEngine:
         scratch, general = memory
         rates = self._runs.rates["lr_y"][r], self._runs.rates["lr_z"][r]
         layer, rule, state = self._kernel.layer, self._rule, self._state
-        kernel.advance(layer, general, rule, state, r, batches, begin, *rates, update, losses, accuracies, scratch)
+        kernel.advance(
+            layer, general, rule, step, state, r, batches, begin, *rates, update, losses, accuracies, scratch
+        )
 
     def show(self, needs: Collection[str]) -> Parts:
         state = self._state

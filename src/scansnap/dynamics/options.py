@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scansnap.data.source import DataSource
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
+from scansnap.dynamics.schedules import SCHEDULES, Schedule, rate_shares
 from scansnap.dynamics.start_options import StartOptions
 from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule, check_rule
 from scansnap.results.quantities import QUANTITIES, RECORDED
@@ -224,6 +225,20 @@ class TrainingOptions(SeedOptions):
     momentum: float | None = field(
         default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")
     )
+    schedule: str | Schedule = field(
+        default="constant",
+        metadata=option(
+            f"How the learning rates fall over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
+        ),
+    )
+    weight_decay: float = field(
+        default=0.0,
+        metadata=option("Weight decay: each update also takes away the rate times this share of a parameter.", least=0),
+    )
+    clip: float | None = field(
+        default=None,
+        metadata=option("The largest norm of the gradient of all parameters", least=0, none="allows any"),
+    )
     record_every: int | None = field(
         default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
     )
@@ -242,6 +257,10 @@ class TrainingOptions(SeedOptions):
             )
         return rule
 
+    def rate_shares(self, begin: int, end: int) -> NDArray[np.float64]:
+        """The share of the learning rates that each of these updates uses."""
+        return rate_shares(self.schedule, self.steps, np.arange(begin, end))
+
     @property
     def record_steps(self) -> NDArray[np.int64]:
         """0, record_every, 2 record_every, ..., and the last step."""
@@ -256,6 +275,8 @@ class TrainingOptions(SeedOptions):
                 "record less often."
             )
         _ = self.rule  # refuses momentum for an optimizer without it
+        if self.clip == 0:
+            raise InputError("clip is 0, which stops all learning: give the largest norm of the gradient, or None.")
 
     def check_own_rule(self) -> None:
         """Refuse an optimizer of the user's own that does not work."""

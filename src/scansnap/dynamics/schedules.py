@@ -1,17 +1,17 @@
 """Learning-rate schedules.
 
-A schedule says which share of both rates an update uses.  It depends only on the fraction of the run that is done, so a
-run can resume anywhere: the update after k of n updates moves parameters by share(k/n) of the optimizer's step at the
-full rates.  Every optimizer's step is proportional to its rate (weight decay included), so this is the step at
-share(k/n) times the rate.
+A schedule returns the factor that multiplies the learning rates, given the fraction of training completed (0 to 1).  It
+depends on nothing else, so a run can resume anywhere: the update after k of n updates uses share(k/n) times the rates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scansnap.runtime.errors import InputError
 from scansnap.validation.registry import Registry
@@ -69,19 +69,15 @@ class Cosine:
         return 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def rate_shares(schedule: str | Schedule, steps: int) -> Callable[[int], float | None]:
-    """The share that an update uses, as a function of how many of `steps` updates precede it; None where always 1."""
+def rate_shares(schedule: str | Schedule, steps: int, done: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The share of the rates that an update uses, given how many of `steps` updates precede it."""
     member = SCHEDULES.member(schedule)
     if isinstance(member, Constant):
-        return lambda step: None
-
-    def share_after(step: int) -> float:
-        share = member.share(step / steps)
-        if not 0.0 <= share < math.inf:
-            raise InputError(
-                f"the schedule {SCHEDULES.label(schedule)} gives the share {share} after {step:,} of {steps:,} "
-                "updates: it must return a finite number from 0."
-            )
-        return float(share)
-
-    return share_after
+        return np.ones(len(done))
+    shares = np.array([member.share(min(step / max(steps, 1), 1.0)) for step in done.tolist()], np.float64)
+    if not (np.isfinite(shares) & (shares >= 0)).all():
+        raise InputError(
+            f"the schedule {SCHEDULES.label(schedule)} gives the share {shares.min()}: it must return a finite number "
+            "from 0."
+        )
+    return shares

@@ -165,7 +165,7 @@ class SystemRuns:
 
     def __init__(self, task: SystemTraining, runs: Runs) -> None:
         model = SystemModel(task, runs)
-        self.engine = TensorEngine(model, task.options.rule, len(runs))
+        self.engine = TensorEngine(model, task.options, len(runs))
         self._system, self._data = task.system, task.system.data(runs.seed, None)
 
     def measure(self, parts: Arrays) -> dict[str, FloatArray]:
@@ -186,7 +186,7 @@ class SystemModel(TensorModel):
             name: _tensor(runs.rates[block.rate], self._dtype, self._device).reshape(-1, *[1] * len(block.dims))
             for name, block in self._system.blocks.items()
         }
-        self.shares = {}
+        self.shares, self.centers = {}, {}
         self._step = 0 if self._system.samples else None
         self._data = self._tensors(self._system.data(runs.seed, self._step))
 

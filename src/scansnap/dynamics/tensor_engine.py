@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.dynamics.options import TrainingOptions
 from scansnap.dynamics.task import Array
-from scansnap.dynamics.update_rules import Update, UpdateRule, memory_of
+from scansnap.dynamics.update_rules import Update, memory_of
 
 Measured = tuple[Tensor, Tensor]
 """Loss and accuracy (R,)."""
@@ -28,6 +29,7 @@ class TensorModel(ABC):
     parameters: dict[str, Tensor]
     rates: dict[str, Tensor]  # (R, 1, 1) of each block
     shares: dict[str, Tensor]  # of blocks with merged entries: the part of a group's gradient that each entry receives
+    centers: dict[str, Tensor]  # what blocks decay to, where that is not 0
 
     @abstractmethod
     def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
@@ -45,9 +47,9 @@ class TensorModel(ABC):
 class TensorEngine:
     """Advances a model; the whole state lives on the device."""
 
-    def __init__(self, model: TensorModel, rule: UpdateRule, runs: int) -> None:
+    def __init__(self, model: TensorModel, options: TrainingOptions, runs: int) -> None:
         self.step = 0
-        self._rule, self._model = rule, model
+        self._options, self._rule, self._model = options, options.rule, model
         names = memory_of(self._rule)
         self._memory = {
             block: {name: torch.zeros_like(matrix) for name in names}
@@ -59,21 +61,36 @@ class TensorEngine:
         results = []
         for step in range(self.step, stop):
             gradient, measured = self._model.gradient(step)
+            if self._options.clip is not None:
+                gradient = self._clipped(gradient, self._options.clip)
+            share = float(self._options.rate_shares(step, step + 1)[0])
             for block, value in gradient.items():
-                self._move(block, value)
+                self._move(block, value, share)
             results.append(self._checked(measured))
             self.step = step + 1
         return tuple(np.stack(values, 1) for values in zip(*results, strict=True))  # type: ignore[return-value]
 
-    def _move(self, block: str, gradient: Tensor) -> None:
-        """One step of the rule for a block, from the gradient of its groups of merged entries."""
+    def _clipped(self, gradient: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
+        """The gradient of all blocks, shortened to the largest norm allowed; a group of k entries has G^2/k."""
+        shares = self._model.shares
+        squares = [
+            (g * g * shares[block] if block in shares else g * g).flatten(1).sum(1) for block, g in gradient.items()
+        ]
+        factor = (most / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)
+        return {block: g * factor.reshape(-1, *[1] * (g.ndim - 1)) for block, g in gradient.items()}
+
+    def _move(self, block: str, gradient: Tensor, share: float) -> None:
+        """One step of the rule for a block, from the gradient of its groups of merged entries, and weight decay."""
         model = self._model
+        rate, matrix = model.rates[block] * share, model.parameters[block]
+        if self._options.weight_decay:
+            matrix -= rate * self._options.weight_decay * (matrix - model.centers.get(block, 0.0))
         self._rule.move(
             Update(
-                matrix=model.parameters[block],
+                matrix=matrix,
                 group_gradient=gradient,
                 share=model.shares.get(block),
-                rate=model.rates[block],
+                rate=rate,
                 step=torch.tensor(self.step),
                 memory=self._memory[block],
             )

@@ -72,7 +72,7 @@ class YZTensorEngine(TensorEngine):
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         model = (LayersModel if work.options.layers > 1 else LayerModel)(work, start, runs)
-        super().__init__(model, work.options.rule, len(runs))
+        super().__init__(model, work.options, len(runs))
 
 
 class LayerModel(TensorModel):
@@ -93,6 +93,7 @@ class LayerModel(TensorModel):
         self.parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
         self.rates = {"decoder": rate_y, "attention_logits": rate_z, "position_bias": rate_z}
         self.shares = {"decoder": self._layout.entry_rate}
+        self.centers = {"attention_logits": put(start.prior)}
         self._bias: Tensor | None = None
         if start.position_bias is not None:
             self._bias = put(start.position_bias).expand(len(runs), 1, -1).clone()
@@ -146,6 +147,7 @@ class LayersModel(TensorModel):
         self._pieces = [slice(first, first + piece) for first in range(0, len(runs), piece)]
         # For merged output columns the gradient is that of the group.
         self.shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
+        self.centers = {}
 
     def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
         batch = self._batches.at(step)

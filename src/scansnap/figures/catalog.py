@@ -47,8 +47,11 @@ TEXT = {
 """The modules of the figures made from a text, which the user must give."""
 
 OF_SYSTEMS = {
+    "joma": "joma",
     "selection": "selection",
     "next_token": "selection",
+    "reversal": "reversal",
+    "sinks": "sinks",
 }
 """The modules of the figures about systems other than (Y, Z)."""
 

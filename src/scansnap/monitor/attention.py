@@ -2,12 +2,12 @@
 
 Row t of a head with query q_t and keys k_s has the logits
 
-    z_ts = modify(cap · tanh(scale · <q_t, k_s> / cap)) + bias_ts,        -inf where a mask hides key s,
+    z_ts = modify(scale · <q_t, k_s>) + bias_ts,        -inf where a mask hides key s,
 
-and the weights p_ts = exp z_ts / (Σ_s' exp z_ts' + exp a), where a is the logit of a sink that is no key, for models
-that have one.  Terms that a model does not have are absent.  Queries and keys are taken as the model computed them and
-multiplied in float32, or in float64 if they are.  In bfloat16 the weights are therefore exact for the rounded queries
-and keys that the model's kernel read.
+and the weights p_ts = exp z_ts / (Σ_s' exp z_ts' + exp a), where a is the logit of a learned sink that is no key, for
+models that have one.  Queries and keys are taken as the model computed them and multiplied in float32, or in float64 if
+they are.  In bfloat16 the weights are therefore exact for the rounded queries and keys that the model's kernel read.
+Attention that a model computes itself is read from its softmax instead, with all that the model adds to the logits.
 
 The T x T weights of a head are never formed: rows are computed in chunks of at most `MAX_WEIGHTS` numbers.
 """
@@ -44,10 +44,18 @@ def take_rows(tensor: Tensor, positions: Tensor) -> Tensor:
     return tensor if tensor.shape[2] == 1 else tensor.take_along_dim(positions[:, None, :, None], 2)
 
 
+def put_rows(tensor: Tensor, positions: Tensor, rows: Tensor) -> Tensor:
+    """A tensor (B, H, T, e) with other rows (B, H, r, e) at the positions (B, r); rows that are NaN are left alone."""
+    before = take_rows(tensor, positions)
+    index = positions[:, None, :, None].expand_as(before)
+    return tensor.scatter(2, index, torch.where(before.isnan(), before, rows.to(tensor.dtype)))
+
+
 class AttentionCall(ABC):
     """One attention of B windows and H heads, with T queries and S keys."""
 
     is_cross: bool
+    sink: Tensor | None  # (H,): the logit of a learned sink
 
     @property
     @abstractmethod
@@ -58,11 +66,6 @@ class AttentionCall(ABC):
     @abstractmethod
     def dtype(self) -> torch.dtype:
         """The type of the model's queries and keys, or logits."""
-
-    @property
-    def key_heads(self) -> int:
-        """The number of heads that have keys of their own."""
-        return self.sizes[1]
 
     @property
     def width(self) -> int:
@@ -79,7 +82,10 @@ class AttentionCall(ABC):
 
     def weights(self, logits: Tensor) -> Tensor:
         """Attention weights (B, H, r, S) from logits; NaN where all keys are hidden."""
-        return logits.softmax(3)
+        if self.sink is None:
+            return logits.softmax(3)
+        total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
+        return (logits - total).exp_()
 
     def weights_of(self, positions: Tensor) -> Tensor:
         """Attention weights (B, H, r, S) of the rows (B, r); zero where all keys are hidden."""
@@ -114,10 +120,9 @@ class ProductCall(AttentionCall):
     mask: Tensor | None = None  # broadcasts to (B, H, T, S): True where a key is visible, or added to the logits
     bias: Tensor | None = None  # the same, added to the logits
     is_causal: bool = False  # query t sees keys 0 ... t
-    softcap: float | None = None
-    sink: Tensor | None = None  # (H,)
     modify: Callable[[Tensor, Tensor], Tensor] | None = None  # of logits (B, H, r, S) and rows (B, r)
     is_cross: bool = False
+    sink: None = None
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -128,23 +133,17 @@ class ProductCall(AttentionCall):
         return self.query.dtype
 
     @property
-    def key_heads(self) -> int:
-        return self.key.shape[1]
-
-    @property
     def width(self) -> int:
         return self.query.shape[3]
 
     def logits(self, positions: Tensor) -> Tensor:
         windows, heads, _, keys = self.sizes
-        pairs = windows * self.key_heads
+        pairs = windows * self.key.shape[1]
         query = precise(take_rows(self.query, positions)).reshape(pairs, -1, self.width)
         key = precise(self.key).reshape(pairs, keys, -1)
         with exact_products():
             products = torch.baddbmm(query.new_zeros((1, 1, 1)), query, key.mT, beta=0, alpha=self.scale)
         logits = products.view(windows, heads, -1, keys)
-        if self.softcap is not None:
-            logits = (logits / self.softcap).tanh_() * self.softcap
         if self.modify is not None:
             logits = self.modify(logits, positions)
         if self.is_causal:
@@ -153,12 +152,6 @@ class ProductCall(AttentionCall):
             if mask is not None:
                 logits = _masked(logits, take_rows(mask, positions))
         return logits
-
-    def weights(self, logits: Tensor) -> Tensor:
-        if self.sink is None:
-            return super().weights(logits)
-        total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
-        return (logits - total).exp_()
 
     def output(self, positions: Tensor) -> Tensor:
         """The output of the rows, (B, H, r, e)."""
@@ -182,6 +175,7 @@ class ScoredCall(AttentionCall):
 
     scores: Tensor  # (B, H, T, S)
     is_cross: bool = False
+    sink: Tensor | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

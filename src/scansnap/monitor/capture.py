@@ -1,30 +1,36 @@
-"""Which attention of a model is captured, and how.
+"""Which attention of a model is captured, how, and whether the capture is right.
 
 A torch function mode receives every call of a torch function, however it was reached, and passes it on unchanged.  Fast
 paths of torch's own layers are switched off under such a mode, so that their attention is captured as well.  The module
 that attends is the innermost module of the model on Python's stack, which needs no hooks.
 
-Hugging Face models look up attention, and the mask that goes with it, by a name in their configuration.  During a
-snapshot the name is that of a function that passes the queries and keys on and then computes the same attention, with
-the boolean masks of their `sdpa`; afterwards the name is the one before.  What `sdpa` does not do (soft-capping, sinks)
-is computed here in chunks, so that T x T weights are never formed.  No key-value cache is made during a snapshot.
+Calls of torch's attention functions are captured wherever they are made.  Attention that a model computes itself is
+read from the softmax that it takes, in modules that the user announced and in those named for attention, if its shape
+is that of queries by keys.  So a Hugging Face model is captured as it is with its attention "eager", "sdpa" or
+"flex_attention".  Other implementations are kernels that show nothing: during a snapshot the configuration names "sdpa"
+instead, or "eager" where that gives other numbers.
+
+The first pass is checked: the model runs once untouched, and once with some rows of each attention replaced by what the
+captured weights give.  If a module then returns something else, the capture is wrong and is refused.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook
 from torch.overrides import TorchFunctionMode
 
-from scansnap.monitor.attention import AttentionCall, ProductCall, ScoredCall, every_row, take_rows
+from scansnap.monitor.attention import AttentionCall, ScoredCall, put_rows
 from scansnap.monitor.isolation import named_modules
 from scansnap.monitor.torch_attention import (
     FLEX,
@@ -34,21 +40,41 @@ from scansnap.monitor.torch_attention import (
     fused_call,
     in_four_axes,
     multi_head_call,
-    multi_head_rows,
-    padded,
+    put_multi_head,
     split_heads,
 )
 
-SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
+SOFTMAX = (
+    functional.softmax,
+    torch.softmax,
+    torch.Tensor.softmax,
+    functional.log_softmax,
+    torch.log_softmax,
+    torch.Tensor.log_softmax,
+)
+
+NAMED_FOR_ATTENTION = re.compile(r"attention|attn|mha$", re.IGNORECASE)
+"""Names of classes that attend."""
+
+CROSS = ("key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context")
+"""Names of a forward function's arguments that hold what the keys are made of, where that is not the input."""
+
+SINKS = ("sinks", "sink", "attention_sink_bias")
+"""Names of the parameter with the logit of a learned sink for each head."""
 
 OUTSIDE = "outside of modules"
 """The name of attention that no module of the model computes."""
 
-Returned = Callable[[Any, Tensor], Tensor]
-"""From what the model's attention returned, what it says for some rows."""
+ROUNDING = {
+    torch.bfloat16: 0.1,
+    torch.float16: 2e-2,
+    torch.float32: 2e-2 if torch.cuda.is_available() else 1e-3,  # GPUs may use TF32
+    torch.float64: 1e-6,
+}
+"""By how much outputs may differ, relative to the largest: rounding grows from layer to layer."""
 
-Expected = Callable[[Tensor], Tensor]
-"""What the weights make it say."""
+PutRows = Callable[[Any, Tensor], Any]
+"""From what the model's attention returned, the same with some rows replaced by what the weights give."""
 
 
 class AllCaptured(BaseException):
@@ -63,11 +89,8 @@ class Receiver(Protocol):
     def add(self, name: str, call: AttentionCall) -> None:
         """Take a call by the module of this name."""
 
-    def note_softmax(self, name: str, rows: int, keys: int) -> None:
-        """Take note of a softmax that was not announced; only in the first pass."""
-
-    def check(self, name: str, returned: Expected, expected: Expected) -> None:
-        """Compare what the model's attention returned with what is expected, for some rows."""
+    def checked_rows(self, name: str) -> Tensor:
+        """The rows (B, r) that the first pass replaces by what the weights give."""
 
     def is_complete(self) -> bool:
         """Whether nothing more is to be captured in this pass."""
@@ -87,17 +110,33 @@ class AnnouncedModule:
 
 
 class Capture(TorchFunctionMode):
-    """Captures the attention of one forward pass over `windows` windows."""
+    """Captures the attention of one forward pass over `windows` windows.
+
+    `lengths` are the numbers of tokens that attention may be among; `implementation` is what a Hugging Face
+    configuration names instead of a kernel.  `found` are the modules whose softmax is captured without being announced,
+    which the first pass finds; `unread` are those that took a softmax like that of attention which was not captured.
+    """
 
     def __init__(
-        self, model: nn.Module, windows: int, announced: Sequence[AnnouncedModule], receiver: Receiver
+        self,
+        model: nn.Module,
+        windows: int,
+        announced: Sequence[AnnouncedModule],
+        receiver: Receiver,
+        *,
+        found: Mapping[str, nn.Module] | None = None,
+        lengths: set[int] | None = None,
+        implementation: str = "sdpa",
     ) -> None:
         super().__init__()
         self._model, self._windows, self._receiver = model, windows, receiver
+        self._lengths, self._implementation = set(lengths or ()), implementation
         self._names = {id(module): name for name, module in named_modules(model).items()}
         self._announced = announced
         self._by_softmax = {id(a.module) for a in announced if a.queries_and_keys is None}
         self._by_input = {id(a.module) for a in announced if a.queries_and_keys is not None}
+        self.found = dict(found or {})
+        self.unread: dict[str, None] = {}
         self._calls: dict[str, int] = {}
         self._is_busy = False
         self._cleanup = ExitStack()
@@ -106,7 +145,7 @@ class Capture(TorchFunctionMode):
             functional.multi_head_attention_forward: Capture._capture_multi_head,
             FLEX: Capture._capture_flex,
         }
-        if self._by_softmax or receiver.is_first:
+        if self._by_softmax or self.found or receiver.is_first:
             self._handlers |= dict.fromkeys(SOFTMAX, Capture._capture_softmax)
 
     def __torch_function__(
@@ -114,12 +153,12 @@ class Capture(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         handler = None if self._is_busy else self._handlers.get(func)
-        if handler is None or (self._by_input and any(id(m) in self._by_input for m in self._modules())):
+        if handler is None or (self._by_input and any(id(m) in self._by_input for m, _ in self._modules())):
             return func(*args, **kwargs)
         return handler(self, func, args, kwargs)
 
     def __enter__(self) -> Capture:
-        self._cleanup.enter_context(_hugging_face(self._model, self))
+        self._cleanup.enter_context(without_cache(self._model, self._implementation))
         for announced in self._announced:
             if announced.queries_and_keys is not None:
                 handle = announced.module.register_forward_pre_hook(self._hook(announced), with_kwargs=True)
@@ -132,19 +171,9 @@ class Capture(TorchFunctionMode):
         self._cleanup.close()
 
     def record(
-        self,
-        module: nn.Module | None,
-        call: AttentionCall,
-        run: Callable[[], Any],
-        *,
-        returned: Returned | None = None,
-        expected: Expected | None = None,
+        self, module: nn.Module | None, call: AttentionCall, run: Callable[[], Any], put: PutRows | None = None
     ) -> Any:
-        """Give a call to the receiver, and return what the model computes with it.
-
-        `returned` and `expected`, where given, say what to compare: what was returned for some rows, and what the
-        weights make it.
-        """
+        """Give a call to the receiver, and return what the model computes with it, in the first pass with `put`."""
         name = self._layer_name(module)
         was_busy, self._is_busy = self._is_busy, True
         try:
@@ -152,54 +181,82 @@ class Capture(TorchFunctionMode):
             if self._receiver.is_complete():
                 raise AllCaptured
             result = run()
-            if returned is not None and expected is not None:
-                self._receiver.check(name, lambda rows: returned(result, rows), expected)
-            return result
+            return put(result, self._receiver.checked_rows(name)) if put and self._receiver.is_first else result
         finally:
             self._is_busy = was_busy
 
     def _capture_fused(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        module, frame = next(self._modules(), (None, None))
         call, dropout = fused_call(*args, **kwargs)
-        shaped = in_four_axes(call, self._windows)
+        shaped = replace(in_four_axes(call, self._windows), is_cross=_is_cross(module, frame))
 
-        def returned(result: Tensor, rows: Tensor) -> Tensor:
-            return take_rows(padded(result)[0].reshape(*shaped.sizes[:3], -1), rows)
+        def put(result: Tensor, rows: Tensor) -> Tensor:
+            in_axes = result.reshape(*shaped.sizes[:3], -1)
+            like = torch.empty_like(result)  # with the strides of the result
+            return like.copy_(put_rows(in_axes, rows, shaped.output(rows)).reshape(result.shape))
 
-        return self.record(
-            next(self._modules(), None),
-            shaped,
-            lambda: func(*args, **kwargs),
-            returned=None if dropout else returned,
-            expected=shaped.output,
-        )
+        query = args[0] if args else kwargs["query"]
+        return self.record(module, shaped, lambda: func(*args, **kwargs), None if dropout or query.is_nested else put)
 
     def _capture_multi_head(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call, expected = multi_head_call(*args, **kwargs)
         return self.record(
-            next(self._modules(), None),
+            next(self._modules(), (None, None))[0],
             call,
             lambda: func(*args, **kwargs),
-            returned=multi_head_rows,
-            expected=expected,
+            lambda result, rows: put_multi_head(result, rows, expected(rows)),
         )
 
     def _capture_flex(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = flex_call(*as_autocast(*args[:3]), *args[3:], **kwargs)
-        return self.record(next(self._modules(), None), call, lambda: flex_output(call))
+        return self.record(next(self._modules(), (None, None))[0], call, lambda: flex_output(call))
 
     def _capture_softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         scores = args[0] if args else kwargs["input"]
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if scores.is_nested or scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
             return func(*args, **kwargs)
-        module = next((m for m in self._modules() if id(m) in self._by_softmax), None)
-        if module is None:
-            if self._receiver.is_first:
-                owner = next((m for m in self._modules() if not isinstance(m, nn.Softmax)), None)
-                self._receiver.note_softmax(self._names.get(id(owner), OUTSIDE), *scores.shape[-2:])
+        stack = [(m, frame) for m, frame in self._modules() if not isinstance(m, nn.Softmax | nn.LogSoftmax)]
+        announced = next(((m, frame) for m, frame in stack if id(m) in self._by_softmax), None)
+        module, frame = announced or next(iter(stack), (None, None))
+        name = self._names.get(id(module), OUTSIDE)
+        if announced is None and not self._receiver.is_first and name not in self.found:
             return func(*args, **kwargs)
-        call = ScoredCall(split_heads(scores, self._windows))
+        call = self._scored(scores, module, frame)
+        if announced is None:
+            if not self._is_of_tokens(call, scores.ndim):
+                return func(*args, **kwargs)
+            if module is None or not NAMED_FOR_ATTENTION.search(type(module).__name__):
+                self.unread[name] = None
+                return func(*args, **kwargs)
+            self.found[name] = module
         return self.record(module, call, lambda: func(*args, **kwargs))
+
+    def _scored(self, scores: Tensor, module: nn.Module | None, frame: FrameType | None) -> ScoredCall:
+        """The call of which these are the scores; those of a learned sink are a last column without a key.
+
+        A model may have subtracted the largest score of each row, which the logit of the sink shows.
+        """
+        scores = split_heads(scores, self._windows)
+        heads, rows = scores.shape[1:3]
+        if rows not in self._lengths and heads in self._lengths:  # (B, T, H, S)
+            scores, heads = scores.transpose(1, 2), rows
+        parameters = (getattr(module, name, None) for name in SINKS)
+        sink = next((p.detach() for p in parameters if isinstance(p, Tensor) and p.numel() == heads), None)
+        is_cross = _is_cross(module, frame)
+        if sink is None or scores.shape[3] - 1 not in {scores.shape[2], *self._lengths}:
+            return ScoredCall(scores, is_cross)
+        sink = sink.flatten()
+        scores = scores + (sink[:, None, None] - scores[..., -1:])
+        return ScoredCall(scores[..., :-1], is_cross, sink)
+
+    def _is_of_tokens(self, call: ScoredCall, axes: int) -> bool:
+        """Whether scores are those of queries by keys."""
+        _, _, queries, keys = call.sizes
+        if axes > 4 or keys < 2 or not (queries == keys or {queries, keys} <= self._lengths):
+            return False
+        self._lengths |= {queries, keys}
+        return True
 
     def _hook(self, announced: AnnouncedModule) -> Callable[..., None]:
         def capture_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -215,13 +272,13 @@ class Capture(TorchFunctionMode):
 
         return capture_input
 
-    def _modules(self) -> Iterator[nn.Module]:
-        """The model's modules on the stack, innermost first."""
+    def _modules(self) -> Iterator[tuple[nn.Module, FrameType]]:
+        """The model's modules on the stack with their frames, innermost first."""
         frame = sys._getframe(2)
         while frame is not None:
             owner = frame.f_locals.get("self")
             if id(owner) in self._names and isinstance(owner, nn.Module):
-                yield owner
+                yield owner, frame
             frame = frame.f_back  # type: ignore[assignment]
 
     def _layer_name(self, module: nn.Module | None) -> str:
@@ -231,93 +288,104 @@ class Capture(TorchFunctionMode):
         return name if number == 1 else f"{name} (call {number})"
 
 
-NAME = "scansnap_watch"
-"""The name under which the models find the function."""
+def _is_cross(module: nn.Module | None, frame: FrameType | None) -> bool:
+    """Whether keys are made of something else than queries, by what the module's function was called with."""
+    if getattr(module, "is_cross_attention", False) or getattr(module, "encoder_decoder_attention", False):
+        return True
+    if frame is None:
+        return False
+    code, values = frame.f_code, frame.f_locals
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    tensors = [values[name] for name in names if isinstance(values.get(name), Tensor)]
+    return any(isinstance(values.get(n), Tensor) and values[n] is not tensors[0] for n in CROSS if n in names)
 
-CHANGED = {"_attn_implementation_internal": NAME, "use_cache": False}
-"""What a configuration says during a snapshot."""
 
-_active: ContextVar[Capture] = ContextVar("the capture that is active")
+SHOWN = (None, "eager", "sdpa", "flex_attention")
+"""Implementations of attention in Hugging Face configurations that are captured as they are."""
 
 
 @contextmanager
-def _hugging_face(model: nn.Module, capture: Capture) -> Iterator[None]:
-    """Send the attention of a Hugging Face model to `capture`; other models are left alone."""
-    configurations = _configurations(model)
-    if not configurations:
-        yield
-        return
-    _register()
-    before = [(c, name, c.__dict__[name]) for c in configurations for name in CHANGED if name in c.__dict__]
-    token = _active.set(capture)
+def without_cache(model: nn.Module, implementation: str | None = None) -> Iterator[None]:
+    """Make no key-value cache in a Hugging Face model; and name another implementation instead of a kernel, if any."""
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    for configuration in configurations(model):
+        before += [(configuration, n, configuration[n]) for n in ("use_cache", KERNEL) if n in configuration]
+        if "use_cache" in configuration:
+            configuration["use_cache"] = False
+        if implementation is not None and configuration[KERNEL] not in SHOWN:
+            configuration[KERNEL] = implementation
     try:
-        for configuration, name, _ in before:
-            configuration.__dict__[name] = CHANGED[name]
         yield
     finally:
         for configuration, name, value in before:
-            configuration.__dict__[name] = value
-        _active.reset(token)
+            configuration[name] = value
 
 
-def _configurations(model: nn.Module) -> list[Any]:
-    """The configurations by which modules look up their attention, each once."""
+KERNEL = "_attn_implementation_internal"
+
+
+def configurations(model: nn.Module) -> list[dict[str, Any]]:
+    """The contents of the configurations by which modules look up their attention, each once."""
     if "transformers" not in sys.modules:
         return []
     objects = {id(c): c for c in (module.__dict__.get("config") for module in model.modules()) if c is not None}
-    return [c for c in objects.values() if "_attn_implementation_internal" in getattr(c, "__dict__", {})]
+    contents = [getattr(c, "__dict__", {}) for c in objects.values()]
+    return [content for content in contents if KERNEL in content]
 
 
-def _register() -> None:
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    if NAME not in ALL_ATTENTION_FUNCTIONS:
-        ALL_ATTENTION_FUNCTIONS.register(NAME, _attend)
-        ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
+def uses_kernel(model: nn.Module) -> bool:
+    """Whether a Hugging Face model attends with a kernel that shows nothing."""
+    return any(configuration[KERNEL] not in SHOWN for configuration in configurations(model))
 
 
-def _attend(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+class OutputRecorder:
+    """Keeps what each module returns during a pass, projected to one number for each token."""
 
-    length = query.shape[2]
-    asked = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    call = ProductCall(
-        *as_autocast(query, key, value),
-        scale,
-        mask=attention_mask,
-        bias=position_bias,
-        is_causal=bool(asked) and attention_mask is None and length > 1,
-        softcap=softcap,
-        sink=s_aux,
-        is_cross=bool(getattr(module, "is_cross_attention", False)),
-    )
-    rows = every_row(query.shape[0], length, query.device)
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = named_modules(model)
+        self._names = {id(module): name for name, module in self._modules.items()}
+        self._calls: dict[str, int] = {}
+        self.outputs: dict[tuple[str, int], list[tuple[Tensor, Tensor]]] = {}  # by module and number of the call
 
-    def run() -> Tensor:
-        """(B, T, H, e)."""
-        if softcap is None and s_aux is None:
-            bias: Any = {} if position_bias is None else {"position_bias": position_bias}
-            output, _ = sdpa_attention_forward(
-                module, query, key, value, attention_mask, dropout=0.0, scaling=scaling, is_causal=is_causal, **bias
-            )
-            return output
-        return call.output(rows).to(call.query.dtype).transpose(1, 2).contiguous()
+    def __enter__(self) -> OutputRecorder:
+        self._handle = register_module_forward_hook(self._note)
+        return self
 
-    def returned(result: Tensor, chosen: Tensor) -> Tensor:
-        return take_rows(result.transpose(1, 2), chosen)
+    def __exit__(self, *error: object) -> None:
+        self._handle.remove()
 
-    return _active.get().record(module, call, run, returned=returned, expected=call.output), None
+    def _note(self, module: nn.Module, args: Any, output: Any) -> None:
+        name = self._names.get(id(module))
+        if name is None:
+            return
+        self._calls[name] = number = self._calls.get(name, 0) + 1
+        values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple) else [output]
+        self.outputs[name, number] = [
+            _projected(value.detach())
+            for value in values
+            if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 and not value.is_nested
+        ]
+
+    def first_difference(self, captured: OutputRecorder) -> tuple[str, float] | None:
+        """The first module that returned something else in a captured pass, and by how much; None if all agree."""
+        for key, outputs in captured.outputs.items():
+            for (theirs, size), (ours, _) in zip(self.outputs.get(key, []), outputs, strict=False):
+                if theirs.shape == ours.shape and theirs.numel():
+                    are_nan = theirs.isnan() & ours.isnan()
+                    error = float(((theirs - ours).abs() / size).masked_fill(are_nan, 0.0).amax())
+                    if not error <= ROUNDING.get(theirs.dtype, 1e-3):
+                        return key[0], error
+        return None
+
+    def attention_modules(self) -> list[str]:
+        """The modules with a class named for attention that ran and hold no other such module."""
+        ran = dict.fromkeys(name for name, _ in self.outputs)
+        named = [name for name in ran if NAMED_FOR_ATTENTION.search(type(self._modules[name]).__name__)]
+        return [name for name in named if not any(other.startswith(f"{name}.") for other in named)]
+
+
+def _projected(output: Tensor) -> tuple[Tensor, Tensor]:
+    """One number for each token, and the size of such numbers."""
+    direction = torch.cos(torch.arange(output.shape[-1], device=output.device)).to(output.dtype)
+    largest = output.nan_to_num(0.0, 0.0, 0.0).abs().amax() if output.numel() else output.new_zeros(())
+    return output @ direction, (largest.float() * output.shape[-1] ** 0.5).clamp(min=1e-30)

@@ -207,6 +207,15 @@ def is_sharded(model: nn.Module) -> bool:
     return _are_several() and any(isinstance(module, shards) for module in model.modules())
 
 
+def is_tensor_parallel(model: nn.Module) -> bool:
+    """Whether processes hold parts of parameters that they compute with together, but for FSDP, which gathers them."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    if tensor is None or not _are_several():
+        return False
+    sharded = [p for p in model.parameters() if isinstance(p, tensor.DTensor)]
+    return any(p.device_mesh.ndim > 1 or not is_sharded(model) for p in sharded)
+
+
 def failed_anywhere(failed: bool, device: torch.device) -> bool:
     """Whether any process failed."""
     flag = torch.tensor(failed, dtype=torch.int32, device=device)

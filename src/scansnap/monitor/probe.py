@@ -36,6 +36,9 @@ PER_REPEATED = 8
 TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels")
 """Keyword arguments that hold token ids; `labels` are shifted to the right by models that make their input of them."""
 
+POSITIONS, DOCUMENTS = "position_ids", ("document_ids", "doc_ids", "segment_ids", "sequence_ids", "seq_idx")
+"""Keyword arguments that show where the documents of a packed window begin: at position 0, or with another id."""
+
 SHOWN = 48
 """Tokens of the first window whose attention is kept."""
 
@@ -204,17 +207,40 @@ class Probe:
         self._repeated[key] = torch.from_numpy(drawn[:, np.arange(length) % half]).to(self.device)
         return self._repeated[key]
 
-    def real_tokens(self, piece: Piece, batch: int, length: int, *, decoder: bool) -> Tensor | None:
-        """Which tokens (batch, length) are not padding, where the model is told; of an encoder or of its decoder."""
+    def masks(self, piece: Piece, batch: int, length: int) -> dict[str, Tensor]:
+        """What masks of the call may say of which tokens (batch, length) are not padding, by name.
+
+        A mask may be true for padding or for the others, so both are here; attention itself shows which holds.
+        """
+        masks = {
+            name: value.bool()
+            for name, value in _tensors(piece.args, piece.kwargs)
+            if name.endswith("mask") and value.shape == (batch, length) and not value.is_floating_point()
+        }
+        return masks | {f"not {name}": ~mask for name, mask in masks.items()}
+
+    def first_of_documents(self, piece: Piece, batch: int, length: int) -> Tensor | None:
+        """The first token (batch, length) of each token's document, where the call says which tokens are packed."""
         for name, value in _tensors(piece.args, piece.kwargs):
-            if value.shape == (batch, length):
-                if name.startswith(("decoder", "tgt", "memory")) != decoder:
-                    continue
-                if name.endswith("key_padding_mask") and value.dtype == torch.bool:
-                    return ~value
-                if name.endswith("attention_mask"):
-                    return value.bool()
+            if name in (POSITIONS, *DOCUMENTS) and value.ndim == 2 and value.shape[1] == length:
+                is_first = value == 0
+                if name != POSITIONS:
+                    is_first = torch.ones_like(value, dtype=torch.bool)
+                    is_first[:, 1:] = value[:, 1:] != value[:, :-1]
+                places = torch.arange(length, device=value.device)
+                return torch.where(is_first, places, 0).cummax(1).values.expand(batch, -1)
         return None
+
+    def key_tokens(self, piece: Piece, batch: int, length: int) -> Tensor | None:
+        """The ids (batch, length) of tokens, if exactly one argument of this shape holds ids."""
+        named = _tensors(piece.args, piece.kwargs)
+        ids = [v for name, v in named if (name in TOKEN_IDS[:2] or name == "0") and v.shape == (batch, length)]
+        return ids[0] if len(ids) == 1 and not ids[0].is_floating_point() and not ids[0].is_nested else None
+
+    def lengths(self, piece: Piece) -> set[int]:
+        """The numbers of tokens that attention may be among: the first two axes of what the model is called with."""
+        shapes = [value.shape[:2] for _, value in _tensors(piece.args, piece.kwargs) if not value.is_nested]
+        return {size for shape in shapes for size in shape if size > 1}
 
     def _count(self, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int:
         tensors = _tensors(*call)
@@ -247,7 +273,10 @@ class Probe:
                     tail = (tokens.T if dim else tokens).to(value.dtype)
             elif value.ndim == 2 and name.endswith("attention_mask"):
                 tail = torch.ones_like(tail)
-            elif value.ndim == 2 and name.endswith("key_padding_mask"):
+            elif value.ndim == 2 and name == POSITIONS:
+                places = torch.arange(value.shape[1 - dim], device=value.device, dtype=value.dtype)
+                tail = (places[:, None] if dim else places).expand_as(tail)
+            elif name in DOCUMENTS or (value.ndim == 2 and name.endswith("key_padding_mask")):
                 tail = torch.zeros_like(tail)
             return torch.cat([value, tail], dim)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -46,19 +46,27 @@ class Rows:
     ...     return rows.of_more_than(1, rows.on(rows.positions))
     """
 
-    weights: Tensor  # (B, H, r, S); NaN where all keys are hidden
+    weights: Tensor  # (B, H, r, S); NaN where all keys are hidden; with a learned sink they sum to less than 1
     logits: Tensor  # (B, H, r, S), -inf where a key is hidden
     keys: Tensor  # (B, H, r): the number of keys that are not hidden; 0 for padding, which does not count
     positions: Tensor  # (B, r): which tokens the rows are
-    first: Tensor  # (B,): the first token of each window that is not padding
+    first: Tensor  # (B, r): the first token of the row's document that is not padding
     is_self: bool  # whether keys and queries are the same tokens
+    has_sink: bool = False  # whether there is a learned sink, which takes what the weights lack to 1
     before: Tensor | None = None  # the weights at the snapshot before
     tokens: Tensor | None = None  # (B, S): token ids, where keys are tokens with known ids
 
     @cached_property
+    def shares(self) -> Tensor:
+        """The weights relative to what lies on keys (B, H, r, S): they sum to 1."""
+        if not self.has_sink:
+            return self.weights
+        return self.weights / self.weights.sum(-1, keepdim=True).clamp(min=torch.finfo(self.weights.dtype).tiny)
+
+    @cached_property
     def entropy(self) -> Tensor:
-        """-Σ_s p_ts ln p_ts of each row (B, H, r)."""
-        return torch.special.entr(self.weights).sum(-1)
+        """-Σ_s p_ts ln p_ts of each row (B, H, r), of what lies on keys."""
+        return torch.special.entr(self.shares).sum(-1)
 
     @cached_property
     def largest(self) -> Tensor:
@@ -71,14 +79,15 @@ class Rows:
 
     def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
         """Some rows of some windows."""
-        per_head = (windows, slice(None), rows)
-        return Rows(
-            self.weights[per_head],
-            self.logits[per_head],
-            self.keys[per_head],
-            self.positions[windows, rows],
-            self.first[windows],
-            self.is_self,
+        of_heads, of_rows = (windows, slice(None), rows), (windows, rows)
+        return replace(
+            self,
+            weights=self.weights[of_heads],
+            logits=self.logits[of_heads],
+            keys=self.keys[of_heads],
+            positions=self.positions[of_rows],
+            first=self.first[of_rows],
+            tokens=None if self.tokens is None else self.tokens[windows],
         )
 
     @staticmethod
@@ -86,16 +95,9 @@ class Rows:
         """The rows of several layers, as if they were those of more windows."""
         if len(parts) == 1:
             return parts[0]
-        tokens = [rows.tokens for rows in parts if rows.tokens is not None]
-        return Rows(
-            torch.cat([rows.weights for rows in parts]),
-            torch.cat([rows.logits for rows in parts]),
-            torch.cat([rows.keys for rows in parts]),
-            torch.cat([rows.positions for rows in parts]),
-            torch.cat([rows.first for rows in parts]),
-            parts[0].is_self,
-            tokens=torch.cat(tokens) if tokens else None,
-        )
+        names = [field.name for field in fields(Rows) if isinstance(getattr(parts[0], field.name), Tensor)]
+        joined: dict[str, Any] = {name: torch.cat([getattr(rows, name) for rows in parts]) for name in names}
+        return replace(parts[0], **joined)
 
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
@@ -220,7 +222,7 @@ def normalized_entropy(rows: Rows) -> Tensor:
 @head_quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key")
 def effective_keys(rows: Rows) -> Tensor:
     """1/Σ_s p_ts²: n for equal weights on n keys."""
-    return rows.of_more_than(1, torch.linalg.vector_norm(rows.weights, dim=-1) ** -2)
+    return rows.of_more_than(1, torch.linalg.vector_norm(rows.shares, dim=-1) ** -2)
 
 
 @HEAD_QUANTITIES.register("top_1")
@@ -254,8 +256,16 @@ def largest_logit(rows: Rows) -> Tensor:
 @HEAD_QUANTITIES.register("first_token")
 @head_quantity(long_name="attention on the first token, mean over rows of more than one key")
 def first_token(rows: Rows) -> Tensor:
-    """p_t0; in a padded window, on the first token that is not padding."""
-    return rows.of_more_than(1, rows.on(rows.first[:, None].expand_as(rows.positions)))
+    """p_t0; in a padded window, on the first token that is not padding; in packed ones, of the row's document."""
+    return rows.of_more_than(1, rows.on(rows.first))
+
+
+@HEAD_QUANTITIES.register("learned_sink")
+@head_quantity(long_name="attention on the learned sink, which is no key")
+def learned_sink(rows: Rows) -> Tensor:
+    """1 - Σ_s p_ts; NaN for models without a learned sink."""
+    mass = rows.of_more_than(0, 1 - rows.weights.sum(-1))
+    return mass if rows.has_sink else torch.full_like(mass, math.nan)
 
 
 @HEAD_QUANTITIES.register("previous_token")
@@ -359,36 +369,45 @@ class Projections:
     key: Tensor  # (..., G, d, D), G dividing H
 
 
-def find_projections(module: nn.Module, heads: int, key_heads: int, width: int) -> Projections | None:
-    """The projections of a module that attends with so many heads of so many channels; None if it shows none."""
-    rows, key_rows = heads * width, key_heads * width
-    matrices: tuple[Tensor, Tensor] | None = None
+def find_projections(module: nn.Module, heads: int, width: int) -> Projections | None:
+    """The projections of a module that attends with so many heads; None if it shows none.
+
+    Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.
+    """
+    width = width or int(getattr(module, "head_dim", 0) or 0)
     if isinstance(module, nn.MultiheadAttention):
-        matrices = (
-            (module.q_proj_weight, module.k_proj_weight)
-            if module.in_proj_weight is None
-            else (module.in_proj_weight[:rows], module.in_proj_weight[rows : rows + key_rows])
-        )
-    for query_name, key_name in PAIRS:
-        query, key = (
-            _matrix(getattr(module, query_name, None), rows),
-            _matrix(getattr(module, key_name, None), key_rows),
-        )
-        if query is not None and key is not None:
-            matrices = query, key
+        if module.in_proj_weight is None:
+            return _by_head(module.q_proj_weight, module.k_proj_weight, heads, width)
+        query, key, _ = module.in_proj_weight.chunk(3)
+        return _by_head(query, key, heads, width)
+    for names in PAIRS:
+        pair = [_matrix(getattr(module, name, None)) for name in names]
+        if pair[0] is not None and pair[1] is not None:
+            return _by_head(pair[0], pair[1], heads, width)
     for name in FUSED:
-        fused = _matrix(getattr(module, name, None), rows + 2 * key_rows)
-        if fused is not None and name in BY_HEAD and heads == key_heads:
+        fused = _matrix(getattr(module, name, None))
+        if fused is None:
+            continue
+        width = width or len(fused) // (3 * heads)
+        groups, rest = divmod(len(fused) - heads * width, 2 * width)
+        if rest or (name in BY_HEAD and groups != heads):
+            return None
+        if name in BY_HEAD:
             query, key, _ = fused.view(heads, 3, width, -1).unbind(1)
             return Projections(query, key)
-        if fused is not None and name not in BY_HEAD:
-            matrices = fused[:rows], fused[rows : rows + key_rows]
-    if matrices is None or matrices[0].shape[0] != rows or matrices[1].shape[0] != key_rows:
+        return _by_head(fused[: heads * width], fused[heads * width :][: groups * width], heads, width)
+    return None
+
+
+def _by_head(query: Tensor, key: Tensor, heads: int, width: int) -> Projections | None:
+    """The matrices (rows, D) of queries and keys cut into heads; None if their sizes do not fit."""
+    width = width or len(query) // heads
+    if len(query) != heads * width or len(key) % width or heads % max(1, len(key) // width):
         return None
-    return Projections(matrices[0].unflatten(0, (heads, width)), matrices[1].unflatten(0, (key_heads, width)))
+    return Projections(query.unflatten(0, (-1, width)), key.unflatten(0, (-1, width)))
 
 
-def _matrix(part: object, rows: int) -> Tensor | None:
+def _matrix(part: object) -> Tensor | None:
     """The weight (rows, D) of a linear layer; Conv1D of Hugging Face has it transposed."""
     base = getattr(part, "base_layer", part)
     plain = getattr(base, "weight", None)
@@ -397,7 +416,7 @@ def _matrix(part: object, rows: int) -> Tensor | None:
     weight = plain if base is part else _adapted(part, plain)
     if weight is not None and type(base).__name__ == "Conv1D":
         weight = weight.T
-    return weight if weight is not None and weight.shape[0] == rows else None
+    return weight
 
 
 def _adapted(part: Any, weight: Tensor) -> Tensor | None:

@@ -40,7 +40,15 @@ class LayerRows:
 
     def _shape(self) -> list[object]:
         samples = [
-            (name, rows.weights.shape, rows.weights.dtype, rows.weights.device, rows.is_self, rows.tokens is None)
+            (
+                name,
+                rows.weights.shape,
+                rows.weights.dtype,
+                rows.weights.device,
+                rows.is_self,
+                rows.has_sink,
+                rows.tokens is None,
+            )
             for name, rows in self.samples.items()
         ]
         return [*samples, None if self.followed is None else self.followed.shape, self.has_before]

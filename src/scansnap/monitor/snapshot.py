@@ -17,19 +17,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from scansnap.monitor.attention import AttentionCall, AttentionKind, every_row, visible_keys
-from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, Expected
+from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, OutputRecorder, uses_kernel, without_cache
 from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
 from scansnap.monitor.isolation import (
     SideEffects,
     failed_anywhere,
     free_gathered,
     is_sharded,
+    is_tensor_parallel,
     isolated,
     named_modules,
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import HeadQuantity, Projections, QuantityError, Rows, Sample, find_projections
+from scansnap.monitor.quantities import (
+    HeadQuantity,
+    Projections,
+    QuantityError,
+    Rows,
+    Sample,
+    find_projections,
+    lacks_memory,
+)
 from scansnap.monitor.reductions import LayerRows, Reductions
 from scansnap.runtime.errors import InputError, ScanSnapError
 
@@ -42,9 +51,9 @@ sampled rows have more, fewer of them are followed; where all rows are asked for
 CHECKED = 16
 """Rows of each window by which a layer's kind is found and its capture checked."""
 
-ROUNDING = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-3 if torch.cuda.is_available() else 1e-4}
-"""By how much outputs may differ, relative to the largest: a few units in the last place; with TF32, as GPUs may use
-for float32, those of its 10 bits."""
+
+OF_DECODER = ("decoder", "tgt")
+"""How the names of masks begin that are of a decoder's tokens, which the queries of cross-attention are."""
 
 
 class SnapshotError(ScanSnapError):
@@ -65,10 +74,9 @@ class Layer:
     heads: int
     queries: int
     keys: int
-    key_heads: int
     width: int
-    dtype: torch.dtype
-    error: float = math.nan  # of the output that the weights give, relative to the largest number in it
+    query_mask: str = ""  # the name of what says which queries are not padding
+    key_mask: str = ""
     before: Tensor | None = None  # weights of the rows that are followed, at the snapshot before
     has_before: bool = False
 
@@ -83,6 +91,24 @@ def pattern_shape(layers: Mapping[str, Layer]) -> tuple[int, int]:
     queries = max((layer.queries for layer in layers.values()), default=0)
     keys = max((layer.keys for layer in layers.values()), default=0)
     return min(SHOWN, queries), min(SHOWN, keys)
+
+
+def _hides(logits: Tensor, is_real: Tensor, rows: Tensor | None) -> bool:
+    """Whether attention hides the keys (B, S) that are not real from all rows (B, r), or from those that are real.
+
+    `rows` are given if queries and keys are the same tokens.
+    """
+    if not bool(is_real.any(1).all()):
+        return False
+    is_seen = (logits != -math.inf) & ~is_real[:, None, None]
+    if rows is not None:
+        is_seen &= is_real.take_along_dim(rows, 1)[:, None, :, None]
+    return not bool(is_seen.any())
+
+
+def _is_inside(name: str, other: str) -> bool:
+    """Whether a module is, holds or is held by another, by their names."""
+    return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
 
 
 class SnapshotPass:
@@ -111,7 +137,6 @@ class SnapshotPass:
         self.pattern = torch.full(shape, math.nan, device=probe.device)
         self._number = {name: i for i, name in enumerate(layers)}
         self._captured: set[str] = set()  # in this pass
-        self._softmaxes: list[tuple[str, int, int]] = []  # the module, rows and keys
 
     def start(self, piece: Piece) -> None:
         """Begin a pass over this piece."""
@@ -135,33 +160,10 @@ class SnapshotPass:
         except Exception as error:
             self.failure = error
 
-    def note_softmax(self, name: str, rows: int, keys: int) -> None:
-        """Take note of a softmax that was not announced."""
-        self._softmaxes.append((name, rows, keys))
-
-    def not_captured(self) -> tuple[str, ...]:
-        """Modules of which no attention was captured, but a softmax over as many keys as there are tokens."""
-        lengths = {length for layer in self.layers.values() for length in (layer.queries, layer.keys)}
-        names = (
-            name
-            for name, rows, keys in self._softmaxes
-            if keys > 1 and (rows == keys or {rows, keys} <= lengths) and name not in self.layers
-        )
-        return tuple(dict.fromkeys(names))
-
-    def check(self, name: str, returned: Expected, expected: Expected) -> None:
-        """In the first pass, compare what the model's attention returned with what the weights make it."""
-        if not self.is_first or self.failure is not None:
-            return
+    def checked_rows(self, name: str) -> Tensor:
+        """The rows (B, r) of a layer that are replaced by what the weights give."""
         layer = self.layers[name]
-        rows = self._probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED]
-        try:
-            theirs, ours = returned(rows).float(), expected(rows).float()
-        except Exception as error:
-            self.failure = error
-            return
-        size = torch.maximum(theirs.abs().amax(), ours.abs().amax()).clamp(min=1e-30)
-        layer.error = float((theirs - ours).abs().amax() / size)
+        return self._probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED]
 
     def finish(self) -> None:
         """End a pass."""
@@ -193,18 +195,26 @@ class SnapshotPass:
     def _find(self, name: str, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
         rows = self._probe.positions(self._piece, windows, queries)[:, :CHECKED]
-        kind = "cross" if "cross" in name.lower() else call.kind(rows)
-        self.layers[name] = Layer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
+        kind, logits = call.kind(rows), call.logits(rows)
+        masks = self._probe.masks(self._piece, windows, keys)
+        fitting = [m for m, is_real in masks.items() if _hides(logits, is_real, None if kind == "cross" else rows)]
+        telling = [m for m in fitting if not bool(masks[m].all())]
+        key_mask = telling[0] if telling else fitting[0] if len(fitting) == 1 else ""
+        of_decoder = [m for m in self._probe.masks(self._piece, windows, queries) if m.startswith(OF_DECODER)]
+        query_mask = key_mask if kind != "cross" else of_decoder[0] if of_decoder else ""
+        self.layers[name] = Layer(name, kind, windows, heads, queries, keys, call.width, query_mask, key_mask)
 
     def _measure(self, layer: Layer, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
         if heads != layer.heads:
             raise ScanSnapError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
-        rows = self._probe.positions(self._piece, windows, queries)
-        in_decoder = "decoder" in layer.name
-        is_real = self._probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)
-        real_keys = self._probe.real_tokens(self._piece, windows, keys, decoder=in_decoder and layer.kind != "cross")
-        first = rows.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
+        piece, is_self = self._piece, layer.kind != "cross"
+        rows = self._probe.positions(piece, windows, queries)
+        is_real = self._probe.masks(piece, windows, queries).get(layer.query_mask)
+        real_keys = self._probe.masks(piece, windows, keys).get(layer.key_mask)
+        first = rows.new_zeros(windows, 1) if real_keys is None else real_keys.int().argmax(1, keepdim=True)
+        documents = self._probe.first_of_documents(piece, windows, queries) if is_self and queries == keys else None
+        tokens = self._probe.key_tokens(piece, windows, keys) if is_self else None
         is_usual = (queries, keys) == (layer.queries, layer.keys)
         if self._probe.function is not None:  # it may call the model with what it likes
             is_usual &= windows == layer.windows
@@ -214,7 +224,11 @@ class SnapshotPass:
             visible, weights = visible_keys(logits), call.weights(logits)
             if is_real is not None:  # what padding attends to does not count
                 visible = visible * is_real.take_along_dim(chunk, 1)[:, None]
-            measured = Rows(weights, logits, visible, chunk, first, layer.kind != "cross")
+            start_of_row = first.expand_as(chunk)
+            if documents is not None:
+                start_of_row = torch.maximum(start_of_row, documents.take_along_dim(chunk, 1))
+            has_sink = call.sink is not None
+            measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, tokens=tokens)
             self._add(layer, measured, start, is_usual)
             start += chunk.shape[1]
 
@@ -300,10 +314,17 @@ class SnapshotTaker:
         self._with_pattern, self._max_windows = with_pattern, max_windows
         self._model = unwrapped(model)
         self.is_sharded = is_sharded(self._model)
+        if is_tensor_parallel(self._model):
+            raise InputError(
+                f"{type(self._model).__name__} is tensor-parallel: its processes compute each layer together, and a "
+                "snapshot in one of them would mix with the others; watch checkpoints of it instead."
+            )
         self.probe, self.record = probe, tuple(record)
         self.layers: dict[str, Layer] = {}
         self.announced = list(announced)
-        self.not_captured: tuple[str, ...] = ()  # modules with a softmax that looks like attention
+        self.not_captured: tuple[str, ...] = ()  # modules that attend, and whose attention is not captured
+        self._found: dict[str, nn.Module] = {}  # modules whose softmax is captured without being announced
+        self._implementation = "sdpa"  # of Hugging Face models that attend with a kernel
         self._origin: int | None = None  # the layer that was the first whose logits were not finite
         self._failures: dict[str, QuantityError] = {}  # of the last snapshot that was not a replay
         self._replay = GraphReplay(self._model, probe.device)
@@ -320,23 +341,11 @@ class SnapshotTaker:
         """Begin to measure the model as it is now; only a replay is not done at once."""
         return self._in_pieces(self._begin)
 
-    def agreement(self) -> str:
-        """A sentence on how far outputs that the weights give are from those that the model computed."""
-        errors = [layer.error for layer in self.layers.values() if not math.isnan(layer.error)]
-        if not errors:
-            return "not compared with the model's own outputs"
-        return f"the weights give the model's own outputs up to {max(errors):.1g} of the largest"
-
-    def disagreement(self) -> str:
-        """A sentence on what is wrong if some output is not what the weights give; empty if all are."""
-        wrong = [layer for layer in self.layers.values() if layer.error > ROUNDING.get(layer.dtype, 1e-3)]
-        if not wrong:
-            return ""
-        return (
-            f"the attention captured in {wrong[0].name} does not give what the model computed: its output is off by "
-            f"{wrong[0].error:.1g} of the largest, more than rounding in {str(wrong[0].dtype).removeprefix('torch.')}; "
-            f"do not trust the numbers of {len(wrong)} of {len(self.layers)} layers."
-        )
+    def coverage(self) -> str:
+        """A sentence on which attention is captured."""
+        captured = {layer.partition(" (call ")[0] for layer in self.layers}
+        words = f"{len(captured)} of {len(captured) + len(self.not_captured)} attention modules captured"
+        return words + (f"; not captured: {', '.join(self.not_captured)}" if self.not_captured else "")
 
     def followed(self, windows: int) -> Tensor:
         """Attention of the first windows at the last snapshot (layer, head, window, T, S); all rows are followed."""
@@ -362,18 +371,75 @@ class SnapshotTaker:
                 self._max_windows = math.ceil(windows / 2)
 
     def _find_layers(self) -> None:
-        first = SnapshotPass(self.probe, self.record, {}, is_first=True)
         piece = next(self.probe.pieces(self._max_windows, repeat=False))
-        self._run([piece], first)
-        if not first.layers:
-            raise NoAttention(
-                f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
-                "modules that compute it with watch.attention(module)."
-            )
-        if all(layer.keys < 2 for layer in first.layers.values()):
+        untouched, refusal = self._run_untouched(piece), None
+        implementations = ("sdpa", "eager") if uses_kernel(self._model) else ("sdpa",)
+        for self._implementation in implementations:
+            try:
+                refusal = self._capture_first(piece, untouched)
+            except (ValueError, NotImplementedError) as error:  # it has no such implementation
+                if self._implementation == implementations[-1] or isinstance(error, ScanSnapError):
+                    raise
+                continue
+            if refusal is None:
+                break
+        if refusal is not None:
+            raise refusal
+        if all(layer.keys < 2 for layer in self.layers.values()):
             raise InputError("the probe has one token, which has nothing to choose from: give windows of several.")
-        self.layers, self.not_captured = first.layers, first.not_captured()
         self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
+
+    def _capture_first(self, piece: Piece, untouched: OutputRecorder | None) -> InputError | None:
+        """Find the layers in a captured pass; returns why it is refused if modules then return something else."""
+        first = SnapshotPass(self.probe, self.record, {}, is_first=True)
+        self._found = {}
+        with OutputRecorder(self._model) as outputs:
+            _, capture = self._run([piece], first)
+        self.layers, self._found = first.layers, capture.found
+        within = [name.partition(" (call ")[0] for name in self.layers]
+        missed: list[str] = []
+        for name in [*outputs.attention_modules(), *capture.unread]:
+            if not any(_is_inside(name, other) for other in [*within, *missed]):
+                missed.append(name)
+        self.not_captured = tuple(missed)
+        if not self.layers:
+            raise NoAttention(
+                f"no attention was captured in {type(self._model).__name__} ({self.coverage()}): where it is written "
+                "by hand, announce the modules that compute it with watch.attention(module)."
+            )
+        difference = untouched and untouched.first_difference(outputs)
+        if not difference or self._varies(piece, untouched):
+            return None
+        name, error = difference
+        name = next((layer for layer in self.layers if _is_inside(name, layer)), name)
+        return InputError(
+            f"the attention captured in {name} does not give what the model computes: an output differs by {error:.1g} "
+            "of the largest; report the model's class, or announce the module with watch.attention(module, "
+            "queries_and_keys=...)."
+        )
+
+    def _run_untouched(self, piece: Piece) -> OutputRecorder | None:
+        """What the modules return without capture; None if there is not enough memory for it."""
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # training does not use it, and it leaves out padding
+        try:
+            recorder = OutputRecorder(self._model)
+            with isolated(self._model, self.is_sharded), without_cache(self._model), recorder as outputs:
+                piece.call(self._model)
+        except Exception as error:
+            if not lacks_memory(error):
+                raise
+            return None
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+            if self.is_sharded:
+                free_gathered(self._model)
+        return outputs
+
+    def _varies(self, piece: Piece, untouched: OutputRecorder | None) -> bool:
+        """Whether the model returns something else when it is run again, so that a difference says nothing."""
+        again = self._run_untouched(piece)
+        return untouched is None or again is None or untouched.first_difference(again) is not None
 
     def _begin(self) -> PendingSnapshot:
         if not self.layers:
@@ -419,19 +485,28 @@ class SnapshotTaker:
         with snapshot.streams.reading():
             projected = self._measure_projections()
         repeat = any(quantity.sample == "repeated" for quantity in self.record)
-        effects = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
+        effects, _ = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
         values = snapshot.reductions.values()
         for number, layer, numbers in projected:
             values[number, layer, : len(numbers)] = numbers
         return (values, snapshot.pattern, snapshot.reductions.is_bad), effects
 
-    def _run(self, pieces: Iterable[Piece], snapshot: SnapshotPass) -> SideEffects:
+    def _run(self, pieces: Iterable[Piece], snapshot: SnapshotPass) -> tuple[SideEffects, Capture]:
         """Run the model on pieces of the probe; all processes fail if one of them does."""
         with isolated(self._model, self.is_sharded) as effects:
             for piece in pieces:
                 snapshot.start(piece)
+                capture = Capture(
+                    self._model,
+                    piece.windows + piece.repeated,
+                    self.announced,
+                    snapshot,
+                    found=self._found,
+                    lengths=self.probe.lengths(piece),
+                    implementation=self._implementation,
+                )
                 try:
-                    with Capture(self._model, piece.windows + piece.repeated, self.announced, snapshot):
+                    with capture:
                         piece.call(self._model)
                 except AllCaptured:
                     pass
@@ -443,7 +518,7 @@ class SnapshotTaker:
                     if failed_anywhere(snapshot.failure is not None, self.probe.device) and snapshot.failure is None:
                         snapshot.failure = RuntimeError("the snapshot failed in another process")
                 snapshot.raise_failure()
-        return effects
+        return effects, capture
 
     def _has_hooks(self) -> bool:
         """Whether hooks may count on a forward pass that runs, and runs to its end."""
@@ -469,7 +544,7 @@ class SnapshotTaker:
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
         for i, layer in enumerate(self.layers.values()):
             module = modules.get(layer.name.partition(" (call ")[0])
-            found = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
+            found = module and find_projections(module, layer.heads, layer.width)
             if found:
                 alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
         measured: list[tuple[int, int, Tensor]] = []

@@ -74,7 +74,7 @@ def view(snapshots: xr.Dataset, quantity: str, heading: str) -> RenderableType:
     alarms = {name: layers for name, layers in kinds.items() if layers[0].heads[0].severity == "alarm"}
     for name, layers in alarms.items():
         for layer in layers[:SHOWN]:
-            evidence = f"{layer.where}: {name} since step {layer.since:,}: {layer.heads[0].evidence}"
+            evidence = f"{layer.where}: {name} since step {layer.first.since:,}: {layer.first.evidence}"
             parts.append(_text(f"alarm: {evidence}", STYLES["alarm"]))
         if rest := _beyond(layers):
             parts.append(_text(f"alarm: {rest} more heads: {name}", STYLES["alarm"]))
@@ -171,8 +171,8 @@ def _table(kinds: Mapping[str, Sequence[LayerVerdict]]) -> Table:
     for name, layers in kinds.items():
         style = STYLES[layers[0].heads[0].severity]
         for layer in layers[:SHOWN]:
-            verdict = layer.heads[0]
-            words = (verdict.severity, layer.where, name, f"{layer.since:,}", verdict.evidence)
+            verdict = layer.first
+            words = (verdict.severity, layer.where, name, f"{verdict.since:,}", verdict.evidence)
             table.add_row(*(_text(word, style) for word in words))
         if rest := _beyond(layers):
             table.add_row("", Text(f"{rest} more heads", style="dim"), _text(name, "dim"))

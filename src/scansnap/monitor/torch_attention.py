@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from scansnap.monitor.attention import ProductCall, every_row, take_rows
+from scansnap.monitor.attention import ProductCall, every_row, put_rows
 
 FLEX: Any = torch.ops.higher_order.flex_attention
 """The operator that `flex_attention` calls in the end."""
@@ -175,11 +175,12 @@ def multi_head_call(
     return call, expected
 
 
-def multi_head_rows(result: Any, rows: Tensor) -> Tensor:
-    """What `multi_head_attention_forward` returned for rows (B, r)."""
-    output = result[0]
-    output = output[:, None] if output.ndim == 2 else output
-    return take_rows(output.transpose(0, 1)[:, None], rows)[:, 0]
+def put_multi_head(result: Any, rows: Tensor, values: Tensor) -> Any:
+    """What `multi_head_attention_forward` returned, with other values (B, r, E) in the rows (B, r)."""
+    output, weights = result
+    windows = (output[:, None] if output.ndim == 2 else output).transpose(0, 1)
+    changed = put_rows(windows[:, None], rows, values[:, None])[:, 0].transpose(0, 1)
+    return changed.reshape(output.shape), weights
 
 
 def _visible(mask: Tensor | None, windows: int, more: int) -> Tensor | None:

@@ -39,6 +39,9 @@ MOST = 0.5
 """A head is named for a key if half of what could lie there beyond an even share does: it attends to that key more than
 to all others together."""
 
+NEARLY = 0.9
+"""What has held still holds at one snapshot with this share of its limit: sampled rows make shares vary a little."""
+
 ONE_KEY = 0.95
 """Attention has collapsed if this share of it, beyond an even share, lies on one key.  The gradient reaches a row's
 logits through diag(p) - pp', whose trace 1 - sum p^2 is at most 1 - top_1^2 <= 2 (1 - top_1): at 0.95 no more than a
@@ -85,20 +88,31 @@ class HeadHistory:
         """A quantity at the last snapshot."""
         return float(self.values[name][-1])
 
-    def as_long_as(self, holds: NDArray[np.bool_], evidence: str) -> Judgment | None:
-        """The evidence for what holds at the last snapshot, with the step since which it does; None if it does not."""
+    def as_long_as(
+        self, holds: NDArray[np.bool_], evidence: str, *, nearly: NDArray[np.bool_] | None = None
+    ) -> Judgment | None:
+        """The evidence for what holds at the last snapshot, with the step since which it does; None if it does not.
+
+        A single snapshot at which it holds `nearly` does not end what held at the snapshot before.
+        """
+        if nearly is not None:
+            before = np.concatenate([[False], holds[:-1]])
+            holds = holds | (nearly & before)
         if not holds[-1]:
             return None
-        broken = np.flatnonzero(~holds)
-        return Judgment(int(self.steps[broken[-1] + 1 if len(broken) else 0]), evidence)
+        starts = np.flatnonzero(holds & ~np.concatenate([[False], holds[:-1]]))
+        ends = np.flatnonzero(holds[:-1] & ~holds[1:]) + 1
+        episodes = zip(self.steps[starts].tolist(), [*self.steps[ends].tolist(), None], strict=True)
+        return Judgment(int(self.steps[starts[-1]]), evidence, tuple(episodes))
 
 
 @dataclass(frozen=True)
 class Judgment:
-    """That a verdict holds: since which step, and why."""
+    """That a verdict holds: since which step, why, and when it began and ended before."""
 
     since: int
     evidence: str
+    episodes: tuple[tuple[int, int | None], ...] = ()  # the steps at which each began and ended; None if it holds
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,9 @@ def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArr
 def _lies_on(head: HeadHistory, name: str, key: str) -> Judgment | None:
     share = beyond_even(head[name], head["even_weight"])
     return head.as_long_as(
-        share >= MOST, f"{head.now(name):.0%} of its attention is on {key} (evenly: {head.now('even_weight'):.1%})"
+        share >= MOST,
+        f"{head.now(name):.0%} of its attention is on {key} (evenly: {head.now('even_weight'):.1%})",
+        nearly=share >= NEARLY * MOST,
     )
 
 
@@ -246,6 +262,15 @@ def uniform(head: HeadHistory) -> Judgment | None:
 def sink(head: HeadHistory) -> Judgment | None:
     """Most attention on the first token, whatever it is: the head does little."""
     return _lies_on(head, "first_token", "the first token")
+
+
+@HEAD_VERDICTS.register("learned-sink")
+@head_verdict("notice", needs="learned_sink", names_key=True)
+def learned_sink(head: HeadHistory) -> Judgment | None:
+    """Most attention on the model's learned sink, which is no token: the head does little."""
+    mass = head["learned_sink"]
+    evidence = f"{mass[-1]:.0%} of its attention is on the model's learned sink"
+    return head.as_long_as(mass >= MOST, evidence, nearly=mass >= NEARLY * MOST)
 
 
 @HEAD_VERDICTS.register("frozen")

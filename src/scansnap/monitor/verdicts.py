@@ -31,6 +31,7 @@ class HeadVerdict:
     module: str
     since: int
     evidence: str
+    episodes: tuple[tuple[int, int | None], ...] = ()  # the steps at which each began and ended; None if it holds
 
     def __str__(self) -> str:
         where = f"layer {self.layer}, head {self.head}" + (f" ({self.module})" if self.module else "")
@@ -62,7 +63,7 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
     for name in set(names) & set(unjudged):
         raise InputError(f"the verdict '{name}' needs {', '.join(unjudged[name])}: record them too.")
     verdicts = [
-        HeadVerdict(name, rules[name].severity, head.layer, head.head, head.module, judgment.since, judgment.evidence)
+        HeadVerdict(name, rules[name].severity, head.layer, head.head, head.module, **vars(judgment))
         for name, head, judgment in _judged(dataset, rules)
         if judgment is not None
     ]
@@ -95,9 +96,9 @@ class LayerVerdict:
         )
 
     @property
-    def since(self) -> int:
-        """The step since which it holds of the first of them."""
-        return min(verdict.since for verdict in self.heads)
+    def first(self) -> HeadVerdict:
+        """The verdict on the head of which it holds the longest."""
+        return min(self.heads, key=lambda verdict: verdict.since)
 
 
 def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:

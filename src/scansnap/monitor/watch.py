@@ -48,6 +48,8 @@ from scansnap.validation.validate import validated
 
 CLOSED = "the watch is closed: make another one to take more snapshots."
 
+IDLE = "this process takes no snapshots: the first process does, so ask there."
+
 INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
 """Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
@@ -251,6 +253,11 @@ class Watch:
         return tuple(self._taker.layers)
 
     @property
+    def coverage(self) -> str:
+        """A sentence on which attention is captured, with the modules whose attention is not."""
+        return IDLE if self._is_idle else self._taker.coverage()
+
+    @property
     def dataset(self) -> xr.Dataset:
         """All snapshots so far; with a store, those that it holds."""
         self._record()
@@ -261,6 +268,10 @@ class Watch:
     @property
     def verdicts(self) -> list[HeadVerdict]:
         """What the snapshots so far say of each head, most pressing first."""
+        if isinstance(self._notice, NoAttention):
+            raise copy(self._notice)
+        if self._is_idle:
+            _warn(IDLE)
         self._record()
         return judge_heads(self._numbers)
 
@@ -337,15 +348,8 @@ class Watch:
         except Exception as error:
             raise self._unfit(error) from error
         labels = self._labels
-        if disagreement := self._taker.disagreement():
-            _warn(disagreement)
         if self._taker.not_captured:
-            module, *more = self._taker.not_captured
-            self._notice = (
-                f"{module}{f' and {len(more)} more modules' if more else ''} took a softmax that looks like attention "
-                "written by hand, which is not captured: layers are numbered without it; announce it with "
-                "watch.attention(module)."
-            )
+            self._notice = f"{self._taker.coverage()}; announce such modules with watch.attention(module)."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._taker.record, [snapshot]))
@@ -482,7 +486,7 @@ class Watch:
                 taker.record,
                 every=self.every,
                 rows=taker.probe.rows or 0,
-                check=taker.agreement(),
+                coverage=taker.coverage(),
                 probe_checksum=taker.probe.checksum,
             ),
         )

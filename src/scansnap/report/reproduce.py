@@ -156,7 +156,7 @@ def _possible(has_text: bool) -> list[str]:
     """The figures to make: all, or those that need no PyTorch where it is not installed and no text is given."""
     return [
         name
-        for name in (catalog.MODULES if has_text else catalog.SYNTHETIC)
+        for name in ({**catalog.SYNTHETIC, **catalog.TEXT} if has_text else catalog.SYNTHETIC)
         if has_text or has_torch() or name not in catalog.ON_TENSORS
     ]
 

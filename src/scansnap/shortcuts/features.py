@@ -151,7 +151,7 @@ def feature_table(
         builder.add(
             text[chosen],
             word[chosen],
-            lambda key, kind=kind: Feature(kind, vocabulary[key]),  # type: ignore[misc]
+            lambda key, kind=kind: Feature(kind, vocabulary[key]),
             lambda key: (words[key],),
         )
     numbers = {shape: i for i, shape in enumerate(dict.fromkeys(shape for _, shape in shapes))}
@@ -164,7 +164,7 @@ def feature_table(
             builder.add(
                 np.flatnonzero(chosen),
                 np.full(chosen.sum(), key),
-                lambda _, name=name: Feature("length", name),  # type: ignore[misc]
+                lambda _, name=name: Feature("length", name),
             )
     return FeatureTable(builder.features, builder.table(len(ends)), builder.parents, num_pairs)
 

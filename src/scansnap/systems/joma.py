@@ -4,9 +4,9 @@ A context x has the frequencies x_l of M contextual tokens and a query m.  Atten
 
     b_l = x_l z_ml (linear),   b_l = x_l e^{z_ml} (exp),   b_l = x_l e^{z_ml} / sum_j x_j e^{z_mj} (softmax),
 
-hidden unit k has h_k = phi(a_k), a_k = w_k . f, f = U_C b + u_m.  Embeddings are orthonormal, so that a_k = v_k . b + r_mk
-with v_k = U_C' w_k and r_mk = u_m . w_k, and training w_k is training v_k and r_mk at the same rate.  An output layer C,
-which is not trained, gives logits C'h.  All queries share v.
+hidden unit k has h_k = phi(a_k), a_k = w_k . f, f = U_C b + u_m.  Embeddings are orthonormal, so that
+a_k = v_k . b + r_mk with v_k = U_C' w_k and r_mk = u_m . w_k: training w_k is training v_k and r_mk at the same rate.
+An output layer C, which is not trained, gives logits C'h.  All queries share v.
 
 Gradient
 --------
@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,10 +54,8 @@ def _weights(now: State) -> FloatArray:
     """The share of each token in the attention of each context (R, query, context, token); |b| for linear attention."""
     x, z = now.data["x"], now.parameters["z"][:, :, None]
     assert isinstance(now.system, JoMA)
-    if now.system.attention_map == "linear":
-        b = np.abs(x * z)
-    else:
-        b = x * np.exp(z - z.max(-1, keepdims=True))  # a factor, which cancels
+    is_linear = now.system.attention_map == "linear"
+    b = np.abs(x * z) if is_linear else x * np.exp(z - z.max(-1, keepdims=True))  # a factor cancels
     return np.asarray(b / np.maximum(b.sum(-1, keepdims=True), np.finfo(float).tiny))
 
 
@@ -72,16 +70,16 @@ def entropy(now: State) -> ArrayLike:
     return -(b * np.log(np.where(b > 0, b, 1.0))).sum(-1).mean(2)
 
 
-@quantity("query", "token", long_name="½ Σ v² − ½ Σ ‖v‖² b̄, the estimate of z but for a constant")
+@quantity("query", "token", long_name="estimate of z but for a constant")
 def estimate(now: State) -> ArrayLike:
-    """The paper's estimate for softmax attention, with b at the start (z = 0) for its mean, as in the authors' code."""
+    """½ Σ v² − ½ Σ ‖v‖² b̄, the paper's estimate for softmax attention; b̄ is the mean of x, as in the authors' code."""
     half = (now.parameters["v"] ** 2).sum(-1)[:, None] / 2  # (R, 1, token)
     return half - half.sum(-1, keepdims=True) * now.data["x"].mean(2)
 
 
 @quantity("token", long_name="what the flow conserves")
 def conserved(now: State) -> ArrayLike:
-    """Σ_m z − ½ Σ_k v² (exp), Σ_m z² − Σ_k v² (linear), or the mean of z over tokens (softmax; equal for all tokens)."""
+    """Σ_m z − ½ Σ_k v² (exp), Σ_m z² − Σ_k v² (linear), or the mean of z, the same for all tokens (softmax)."""
     z, squares = now.parameters["z"], (now.parameters["v"] ** 2).sum(-1)
     assert isinstance(now.system, JoMA)
     if now.system.attention_map == "linear":
@@ -103,9 +101,9 @@ class JoMA(System):
 
     title = "JoMA: hidden layer and attention trained together"
     source = "Tian et al., ICLR 2024"
-    quantities = (attention, entropy)
+    quantities = (attention, entropy, estimate)
     invariants = (conserved,)
-    presets = {
+    presets: ClassVar[Mapping[str, Preset]] = {
         "joma": Preset(
             "attention becomes sparse, then denser again: contexts of few tokens, attention learns ten times as fast",
             {"concentration": 0.1},
@@ -157,12 +155,13 @@ class JoMA(System):
     def check_together(self) -> None:
         if self.output == "identity" and self.hidden != self.classes:
             raise InputError(
-                f"output is identity with {self.hidden} hidden units and {self.classes} classes: give equal numbers, or "
-                "output='random'."
+                f"output is identity with {self.hidden} hidden units and {self.classes} classes: give equal numbers, "
+                "or output='random'."
             )
         if self.inputs == "single" and self.contexts % self.tokens:
             raise InputError(
-                f"inputs is single with {self.contexts} contexts and {self.tokens} tokens: give a multiple of the tokens."
+                f"inputs is single with {self.contexts} contexts and {self.tokens} tokens: give a multiple of the "
+                "tokens."
             )
 
     @property

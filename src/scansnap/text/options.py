@@ -151,6 +151,9 @@ FEWEST_RECORDS, MOST_RECORDS, FEWEST_WINDOWS = 16, 100, 64
 
 ModelName = Literal["transformer", "yz"]
 
+LARGE_MODEL = 2**30
+"""Bytes of a model from which on it is written only if asked for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WindowOptions):
@@ -194,6 +197,10 @@ class RunOptions(WindowOptions):
     patterns: int = field(
         default=4, metadata=option("Windows of the validation split whose attention is kept.", least=0)
     )
+    save_model: Literal["auto", "always", "never"] = field(
+        default="auto",
+        metadata=option("Whether to write the trained model beside the result; auto does so up to 1 GiB."),
+    )
 
     def check_together(self) -> None:
         super().check_together()
@@ -201,6 +208,10 @@ class RunOptions(WindowOptions):
             raise InputError(
                 f"model is {self.model}, but these are {type(self).__name__}: give {OPTIONS[self.model].__name__}."
             )
+
+    def saves_model(self, size: int) -> bool:
+        """Whether a trained model of this size, in bytes, is written beside the result."""
+        return size <= LARGE_MODEL if self.save_model == "auto" else self.save_model == "always"
 
     @property
     def rate_z(self) -> float:

@@ -72,7 +72,7 @@ def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, pr
 
     The model is a causal transformer, or with `model="yz"` Y and Z over the whole vocabulary, from zero, by plain SGD
     along exact gradients; that has options and defaults of its own, `YZTextOptions`.  The trained model is written next
-    to the store.
+    to the store, as `save_model` says.
 
     Parameters
     ----------
@@ -249,7 +249,12 @@ class TextTraining:
 
     def _train(self, show: Callable[..., None]) -> None:
         steps, store = self.record_schedule.record_steps, self._recorder.store
-        rate_share = rate_shares(self.options.schedule, self.record_schedule.steps)
+        schedule, total = self.options.schedule, self.record_schedule.steps
+
+        def rate_share(step: int) -> float | None:
+            """The share of the rates of an update; None where it is always 1."""
+            return None if schedule == "constant" else float(rate_shares(schedule, total, np.array([step]))[0])
+
         step, record, losses = self._resume()
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # left by an earlier run
@@ -329,8 +334,13 @@ class TextTraining:
         state = {"record": np.array(record), "losses": loss_values, "watched": self._measurement.state()}
         store.write_checkpoint(step, {**state, **self._learner.state()})
 
+    @property
+    def saves_model(self) -> bool:
+        """Whether the trained model is written beside the result."""
+        return self.options.saves_model(sum(tensor.nbytes for tensor in self.model.state_dict().values()))
+
     def _finish(self) -> xr.Dataset:
-        if self._recorder.store is not None and self._diverged < 0:
+        if self._recorder.store is not None and self._diverged < 0 and self.saves_model:
             save_model(self.model, self.corpus.tokenizer, model_folder(self._recorder.store.path))
         if self._winners is not None and self._diverged < 0:
             self._recorder.write({"attention_logits": self._winners.logits()[None]}, (slice(None),))

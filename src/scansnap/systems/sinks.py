@@ -1,0 +1,298 @@
+"""Attention sinks (Guo et al. 2024): why a head sends its attention to a token that says nothing.
+
+The reduction, `Sink`
+---------------------
+A query should predict its Markov successor, with probabilities p, which the rest of the model knows already: ln p.
+The head adds the values that it attends to.  Its logit is alpha on the start token and 0 on the L others; the value of
+the start token is beta, that of token k is xi e_k, as copying needs elsewhere.  With b = e^alpha / (e^alpha + L) and c
+the frequencies of tokens in a context, the head adds
+
+    delta = b beta + (1 - b) xi c,      loss = mean over contexts of KL(p || softmax(ln p + delta)).
+
+With rho = p - softmax(ln p + delta), the gradient of J = -loss is
+
+    dJ/dbeta = b E[rho],      dJ/dalpha = b (1 - b) E[rho . (beta - xi c)].
+
+rho and the loss are computed without cancellation: with x = delta - p . delta, m = sum p (e^x - 1 - x),
+
+    softmax - p = p (expm1(x) - m) / (1 + m),      KL = ln(1 + m).
+
+The entries of rho sum to zero, so the sum of beta never changes.  `theory/sinks.py` derives what happens late.
+
+The whole model, `BigramBackcopy`
+---------------------------------
+Sequences start with the start token s.  A token is followed by its Markov successor, but a trigger token is followed by
+a copy of the token before it.  One layer and one head, with one-hot embeddings:
+
+    logits_i = U[x_i] + sum_{j <= i} a_ij W[x_j],      score_ij = Z[x_i, x_j] + r[x_i] 1[j = i - 1],
+
+and a_i = softmax(score_i), or ReLU(1 + score_i) / i, which also starts at 1/i.  U is what the rest of the model adds.
+With rho_i = e_target - softmax(logits_i) and X the one-hot tokens, the gradient of J is
+
+    dU = X' rho,    dW = (a X)' rho,    da_ij = rho_i . W[x_j],    dscore = a o (da - sum a da)  or  da o 1[a > 0] / i,
+    dZ = X' dscore X,    dr[x_i] = sum of dscore_{i, i-1},
+
+each divided by the number of predictions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.runtime.errors import InputError
+from scansnap.systems.quantity import quantity
+from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
+from scansnap.validation.options import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FloatArray = NDArray[np.float64]
+
+# --- the reduction ---------------------------------------------------------------------------------------------------
+
+
+@quantity(long_name="attention on the start token")
+def sink_attention(now: State) -> ArrayLike:
+    """b."""
+    assert isinstance(now.system, Sink)
+    return 1 / (1 + now.system.context * np.exp(-np.asarray(now.parameters["alpha"], np.float64)))
+
+
+@quantity(long_name="norm of the start token's value, mean subtracted", full_precision=True)
+def sink_value(now: State) -> ArrayLike:
+    """|beta - mean|: adding a constant to all logits changes nothing."""
+    beta = np.asarray(now.parameters["beta"], np.float64)
+    return np.linalg.norm(beta - beta.mean(-1, keepdims=True), axis=-1)
+
+
+@quantity(long_name="sum of the start token's value")
+def value_sum(now: State) -> ArrayLike:
+    """What the flow, and gradient descent, leave as it is."""
+    return np.asarray(now.parameters["beta"], np.float64).sum(-1)
+
+
+@SYSTEMS.register("sinks")
+@dataclass(frozen=True, kw_only=True)
+class Sink(System):
+    """One query's logit on a start token and the start token's value, among tokens with copying values."""
+
+    title = "Attention sinks: a sink's logit and its value, with copying values elsewhere"
+    source = "Guo et al. 2024 (arXiv 2410.13835), reduced"
+    quantities = (sink_attention, sink_value)
+    invariants = (value_sum,)
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "sink": Preset(
+            "attention moves to the start token while its value drains",
+            train={"lr_alpha": 1.0, "lr_beta": 1.0, "steps": 2000, "seeds": (0, 1, 2)},
+            flow={"lr_alpha": 1.0, "lr_beta": 1.0, "times": (1, 10, 100, 1e3, 1e4, 1e6, 1e8)},
+        )
+    }
+
+    tokens: int = field(default=8, metadata=option("Tokens besides the start token.", least=2, most=10_000))
+    context: int = field(default=20, metadata=option("Tokens L in a context.", least=1))
+    contexts: int = field(default=5, metadata=option("Contexts over which the loss is averaged.", least=1))
+    copying: float = field(default=5.0, metadata=option("Value ξ that each token adds to its own logit.", least=0.0))
+    value_scale: float = field(
+        default=0.0, metadata=option("Standard deviation of the start of the start token's value.", least=0.0)
+    )
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {
+            "alpha": Block("lr_alpha", (), "logit of the start token"),
+            "beta": Block("lr_beta", ("token",), "value of the start token"),
+        }
+
+    @property
+    def coords(self) -> Mapping[str, Sequence[Any]]:
+        return {"token": range(self.tokens)}
+
+    def start(self, seeds: Seeds) -> Arrays:
+        drawn = [np.random.default_rng([int(seed), 1]).normal(size=self.tokens) for seed in seeds]
+        return {"alpha": np.zeros(len(seeds)), "beta": self.value_scale * np.stack(drawn)}
+
+    def data(self, seeds: Seeds, step: int | None) -> Arrays:
+        targets, frequencies = [], []
+        for seed in seeds:
+            rng = np.random.default_rng([int(seed), 0])
+            targets.append(rng.dirichlet(np.ones(self.tokens)))
+            drawn = rng.multinomial(self.context, rng.dirichlet(np.ones(self.tokens)), size=self.contexts)
+            frequencies.append(drawn / self.context)
+        return {"target": np.stack(targets), "frequency": np.stack(frequencies)}
+
+    def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
+        import torch
+
+        alpha, beta = parameters["alpha"][:, None, None], parameters["beta"][:, None]
+        p, c = data["target"][:, None], data["frequency"]
+        on_sink, on_others = (torch.sigmoid(sign * (alpha - math.log(self.context))) for sign in (1, -1))
+        delta = on_sink * beta + on_others * self.copying * c
+        x = delta - (p * delta).sum(-1, keepdim=True)
+        m = (p * _expm1_less_x(x)).sum(-1, keepdim=True)
+        rho = -p * (torch.expm1(x) - m) / (1 + m)
+        toward_sink = (rho * (beta - self.copying * c)).sum(-1).mean(1)
+        gradient = {
+            "alpha": (on_sink * on_others)[:, 0, 0] * toward_sink,
+            "beta": on_sink[:, 0] * rho.mean(1),
+        }
+        return gradient, torch.log1p(m)[..., 0].mean(1)
+
+
+def _expm1_less_x(x: Tensor) -> Tensor:
+    """exp(x) - 1 - x with all digits: by its series where |x| < 1/2."""
+    import torch
+
+    small = torch.where(x.abs() < 0.5, x, 0.0)
+    series = torch.zeros_like(x)
+    for k in range(16, 1, -1):
+        series = (1 + series) * small / k
+    return torch.where(x.abs() < 0.5, small * series, torch.expm1(x) - x)
+
+
+# --- the whole model -------------------------------------------------------------------------------------------------
+
+
+@quantity("token", long_name="mean attention of each query token on the start token")
+def attention_on_start(now: State) -> ArrayLike:
+    """a_i0 by the query's token, over the recorded sequences; NaN for tokens that do not occur."""
+    system, tokens = now.system, np.asarray(now.data["tokens"])
+    assert isinstance(system, BigramBackcopy)
+    weights = system.attention(now.parameters, tokens)[..., 1:, 0]
+    queries = tokens[:, :, 1:-1, None] == np.arange(system.tokens)
+    with np.errstate(invalid="ignore"):
+        return (weights[..., None] * queries).sum((1, 2)) / queries.sum((1, 2))
+
+
+@quantity("key", long_name="norm of each token's value, mean subtracted")
+def value_norm(now: State) -> ArrayLike:
+    """|W[x] - mean|; the last is the start token's."""
+    values = np.asarray(now.parameters["values"], np.float64)
+    return np.linalg.norm(values - values.mean(-1, keepdims=True), axis=-1)
+
+
+@SYSTEMS.register("bigram-backcopy")
+@dataclass(frozen=True, kw_only=True)
+class BigramBackcopy(System):
+    """One layer of attention on Markov sequences in which trigger tokens copy the token before them."""
+
+    title = "Attention sinks in one layer: Markov tokens, and triggers that copy"
+    source = "Guo et al. 2024 (arXiv 2410.13835)"
+    quantities = (attention_on_start, value_norm)
+    samples = True
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "bigram-backcopy": Preset(
+            "tokens that copy nothing attend to the start token; triggers attend to the token before them",
+            train={"lr": 0.03, "optimizer": "adam", "steps": 1000, "seeds": (0,)},
+        )
+    }
+
+    tokens: int = field(default=8, metadata=option("Tokens besides the start token.", least=3, most=1000))
+    triggers: int = field(default=2, metadata=option("Tokens that are followed by a copy of the one before.", least=0))
+    length: int = field(default=24, metadata=option("Predictions in a sequence.", least=2, most=4096))
+    sequences: int = field(default=16, metadata=option("Sequences in an update.", least=1, most=4096))
+    attention_map: Literal["softmax", "relu"] = field(
+        default="softmax", metadata=option("The map from scores to attention: softmax, or ReLU(1 + score) over length.")
+    )
+
+    def check_together(self) -> None:
+        if self.triggers > self.tokens - 2:
+            raise InputError(f"triggers is {self.triggers} of {self.tokens} tokens: leave at least two others.")
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        return {
+            "bigram": Block("lr", ("token", "output"), "U, logits that need no attention"),
+            "scores": Block("lr", ("token", "key"), "Z, attention scores"),
+            "previous": Block("lr", ("token",), "r, score of the previous position"),
+            "values": Block("lr", ("key", "output"), "W, values; the last is the start token's"),
+        }
+
+    @property
+    def coords(self) -> Mapping[str, Sequence[Any]]:
+        return {"token": range(self.tokens), "output": range(self.tokens), "key": range(self.tokens + 1)}
+
+    def start(self, seeds: Seeds) -> Arrays:
+        V, R = self.tokens, len(seeds)
+        shapes = {"bigram": (V, V), "scores": (V, V + 1), "previous": (V,), "values": (V + 1, V)}
+        return {name: np.zeros((R, *shape)) for name, shape in shapes.items()}
+
+    def transitions(self, seed: int) -> FloatArray:
+        """The Markov chain (V, V) of a seed; rows of triggers, the first tokens, are not used."""
+        return np.random.default_rng([seed, 0]).dirichlet(np.ones(self.tokens), size=self.tokens)
+
+    def data(self, seeds: Seeds, step: int | None) -> Arrays:
+        """Sequences (R, B, T + 2): the start token, then a token that is no trigger, then T more."""
+        stream = 0 if step is None else step + 1
+        return {"tokens": np.stack([self._sequences(int(seed), stream) for seed in seeds])}
+
+    def _sequences(self, seed: int, stream: int) -> NDArray[np.int64]:
+        rng = np.random.default_rng([seed, 1, stream])
+        cumulative = self.transitions(seed).cumsum(1)
+        drawn = np.empty((self.sequences, self.length + 2), np.int64)
+        drawn[:, 0], drawn[:, 1] = self.tokens, rng.integers(self.triggers, self.tokens, self.sequences)
+        for i in range(2, self.length + 2):
+            now, chance = drawn[:, i - 1], rng.random(self.sequences)
+            following = (cumulative[now] < chance[:, None]).sum(1).clip(max=self.tokens - 1)
+            drawn[:, i] = np.where(now < self.triggers, drawn[:, i - 2], following)
+        return drawn
+
+    def attention(self, parameters: Mapping[str, Any], tokens: NDArray[np.int64]) -> FloatArray:
+        """a (R, B, T + 1, T + 1) of sequences; the row of the start token, which predicts nothing, is 0."""
+        import torch
+
+        given = {name: torch.as_tensor(np.asarray(parameters[name], np.float64)) for name in ("scores", "previous")}
+        one_hot = self._one_hot(torch.as_tensor(tokens[..., :-1]), torch.float64)
+        weights = torch.zeros(*one_hot.shape[:3], one_hot.shape[2], dtype=torch.float64)
+        weights[..., 1:, :] = self._attention(given, one_hot)
+        return weights.numpy()
+
+    def _one_hot(self, tokens: Tensor, dtype: Any) -> Tensor:
+        from torch.nn.functional import one_hot
+
+        return one_hot(tokens, self.tokens + 1).to(dtype)
+
+    def _attention(self, parameters: Tensors, one_hot: Tensor) -> Tensor:
+        """a (R, B, T, T + 1) of the queries 1, ..., T."""
+        import torch
+
+        query = one_hot[..., 1:, : self.tokens]
+        T = query.shape[2]
+        scores = query @ parameters["scores"][:, None] @ one_hot.mT
+        before = torch.eye(T, T + 1, dtype=scores.dtype, device=scores.device)  # query i is at position i + 1
+        scores = scores + (query @ parameters["previous"][:, None, :, None]) * before
+        visible = torch.ones(T, T + 1, dtype=torch.bool, device=scores.device).tril(1)
+        if self.attention_map == "softmax":
+            return scores.masked_fill(~visible, -torch.inf).softmax(-1)
+        return torch.relu(1 + scores) * visible / visible.sum(-1, keepdim=True)
+
+    def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
+        import torch
+
+        tokens, W = data["tokens"], parameters["values"][:, None]
+        one_hot = self._one_hot(tokens[..., :-1], W.dtype)
+        query, count = one_hot[..., 1:, : self.tokens], tokens.shape[1] * (tokens.shape[2] - 2)
+        a = self._attention(parameters, one_hot)  # (R, B, T, T + 1)
+        attended = a @ one_hot
+        residual, loss = softmax_residual(query @ parameters["bigram"][:, None] + attended @ W, tokens[..., 2:])
+        rho = residual / count
+        da = rho @ W.mT @ one_hot.mT
+        if self.attention_map == "softmax":
+            dscore = a * (da - (a * da).sum(-1, keepdim=True))
+        else:
+            lengths = torch.arange(2, a.shape[2] + 2, dtype=a.dtype, device=a.device)[:, None]
+            dscore = torch.where(a > 0, da, 0.0) / lengths
+        previous = dscore.diagonal(dim1=-2, dim2=-1)[..., None]  # (R, B, T, 1)
+        gradient = {
+            "bigram": (query.mT @ rho).sum(1),
+            "scores": (query.mT @ dscore @ one_hot).sum(1),
+            "previous": (query.mT @ previous).sum(1)[..., 0],
+            "values": (attended.mT @ rho).sum(1),
+        }
+        return gradient, loss.mean((1, 2))

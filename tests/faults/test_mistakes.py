@@ -1,0 +1,84 @@
+"""Mistakes that were once put into the source on purpose, and that no other test noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scansnap.dynamics.engine import Work, engine_for
+from torch import Tensor, nn
+
+import scansnap as ss
+from scansnap.data.named_classes import as_source
+from scansnap.dynamics import sweep as sweeping
+from scansnap.dynamics.grid import make_grid
+from tests.faults.works import OPTIONS, hurry
+
+
+def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> None:
+    """A shard of which only some runs are done is run again."""
+    hurry(monkeypatch)
+    options: dict[str, Any] = {**OPTIONS, "lr_y": [1.0, 2.0, 3.0], "seeds": range(4), "steps": 2}
+    expected, run_shard, shards = ss.sweep("syn-small", **options), sweeping.run_shard, list[Any]()
+
+    def stops(shard: Any) -> Any:
+        shards.append(shard)
+        if len(shards) == 3:
+            raise KeyboardInterrupt
+        return run_shard(shard)
+
+    monkeypatch.setattr(sweeping, "run_shard", stops)
+    with pytest.raises(KeyboardInterrupt):
+        ss.sweep("syn-small", **options, shard_size=1, store=tmp_path / "s.zarr")
+    assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
+
+
+@pytest.mark.parametrize("more", [{}, {"init": "uniform"}, {"optimizer": "adam"}, {"record": "decoder"}], ids=str)
+def test_a_shard_allows_for_the_memory_of_its_runs(more: dict[str, Any]) -> None:
+    """At least that of the engine's state and of the records; a vocabulary of 20,000 makes both large."""
+    classes = ss.single_common(vocab_size=20_000)
+    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 3, "batch_size": 4, "seq_len": 8, "record": "loss"}
+    grid = make_grid(classes, **{**options, **more}, record_every=1)
+    work = Work.checked(as_source(classes), ss.TrainOptions(**{**options, **more}))
+    runs = work.options.runs
+    state = engine_for(work)(work, work.start(runs), runs).state()
+    records = ss.train(classes, **{**options, **more}).nbytes if "record" in more else 0
+    needed = sum(array.nbytes for array in state.values()) + records
+    assert grid.groups[0].bytes_per_run >= needed
+    grid = make_grid(classes, **{**options, **more}, record_every=1, seeds=range(8))
+    assert len(grid.shards(2.5 * grid.groups[0].bytes_per_run)) == 4
+
+
+class Announced(nn.Module):
+    """Products of fixed queries and keys, which nothing but an announcement reveals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.query, self.key = (torch.randn((1, 1, 6, 4), generator=generator) for _ in range(2))
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+def test_announced_causal_attention_has_its_mask_too() -> None:
+    """Against softmax over the keys that both allow."""
+    model, seen = Announced(), torch.ones((6, 6), dtype=torch.bool)
+    seen[:, 1] = False
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy", "largest_logit"))
+    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key, seen), is_causal=True)
+    logits = (model.query @ model.key.mT / 2)[0, 0].double()
+    weights = logits.masked_fill(~(seen & torch.ones(6, 6).tril().bool()), -torch.inf).softmax(-1)
+    entropy = torch.special.entr(weights).sum(-1)[2:].mean()  # a row of one key has no choice
+    np.testing.assert_allclose(watch.dataset["entropy"].values.squeeze(), entropy, rtol=1e-5)
+
+
+def test_the_largest_of_negative_logits_is_negative() -> None:
+    model = Announced()
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("largest_logit",))
+    watch.attention(model, queries_and_keys=lambda module, x: (-module.key.abs() - 1, module.key.abs() + 1))
+    expected = (-(model.key.abs() + 1) @ (model.key.abs() + 1).mT / 2).max()
+    np.testing.assert_allclose(watch.dataset["largest_logit"].values.squeeze(), expected, rtol=1e-5)

@@ -1,0 +1,121 @@
+"""Attention sinks: gradients against autograd of plain models, digits late in training, and the sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap.runtime.errors import InputError
+from scansnap.systems.sinks import BigramBackcopy, Sink
+from scansnap.systems.system import System
+
+SEEDS = np.arange(3, dtype=np.uint64)
+
+
+def compare(system: System, state: dict[str, torch.Tensor], data: dict[str, torch.Tensor], loss: torch.Tensor) -> None:
+    """Compare the closed form with autograd of a plain loss (R,)."""
+    expected = torch.autograd.grad(-loss.sum(), list(state.values()))
+    gradient, measured = system.gradient({name: value.detach() for name, value in state.items()}, data)
+    torch.testing.assert_close(measured, loss.detach(), rtol=1e-11, atol=1e-12)
+    for name, value in zip(state, expected, strict=True):
+        torch.testing.assert_close(gradient[name], value, rtol=1e-12, atol=1e-12)
+
+
+def prepared(system: System) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    rng = np.random.default_rng(7)
+    state = {
+        name: torch.tensor(value + rng.normal(size=value.shape), requires_grad=True)
+        for name, value in system.start(SEEDS).items()
+    }
+    return state, {name: torch.tensor(value) for name, value in system.data(SEEDS, None).items()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"tokens": 3, "context": 4, "contexts": 1}, {"copying": 20.0, "context": 99}])
+def test_the_gradient_of_the_reduction_is_that_of_autograd(settings: dict[str, Any]) -> None:
+    system = Sink(**settings)
+    state, data = prepared(system)
+    losses = []
+    for run in range(len(SEEDS)):
+        p, keys = data["target"][run], torch.zeros(system.context + 1, dtype=torch.float64)
+        keys[0] = 1
+        attention = (state["alpha"][run] * keys).softmax(0)
+        heads = [
+            attention[0] * state["beta"][run] + (1 - attention[0]) * system.copying * c for c in data["frequency"][run]
+        ]
+        entropy = -(p * p.log()).sum()
+        losses.append(torch.stack([-(p * (p.log() + h).log_softmax(0)).sum() - entropy for h in heads]).mean())
+    compare(system, state, data, torch.stack(losses))
+
+
+@pytest.mark.parametrize("attention_map", ["softmax", "relu"])
+@pytest.mark.parametrize("settings", [{}, {"tokens": 3, "triggers": 1, "length": 2, "sequences": 1}])
+def test_the_gradient_of_the_whole_model_is_that_of_autograd(attention_map: Any, settings: dict[str, Any]) -> None:
+    system = BigramBackcopy(attention_map=attention_map, **settings)
+    state, data = prepared(system)
+    losses = []
+    for run in range(len(SEEDS)):
+        U, Z, r, W = (state[name][run] for name in ("bigram", "scores", "previous", "values"))
+        terms = []
+        for x in data["tokens"][run]:
+            for i in range(1, len(x) - 1):
+                scores = torch.stack([Z[x[i], x[j]] + (r[x[i]] if j == i - 1 else 0) for j in range(i + 1)])
+                softmax = scores.softmax(0) if attention_map == "softmax" else (1 + scores).relu() / (i + 1)
+                logits = U[x[i]] + softmax @ W[x[: i + 1]]
+                terms.append(torch.nn.functional.cross_entropy(logits, x[i + 1]))
+        losses.append(torch.stack(terms).mean())
+    compare(system, state, data, torch.stack(losses))
+
+
+def test_the_reduction_keeps_its_digits_at_late_times() -> None:
+    """At alpha = 69 the excess loss is about 1e-58: loss and gradient against 120 digits."""
+    system = Sink()
+    data = system.data(SEEDS[:1], None)
+    p, c = data["target"][0], data["frequency"][0]
+    beta = -1e-28 * np.arange(1.0, 9.0)
+    state = {"alpha": torch.tensor([69.0], dtype=torch.float64), "beta": torch.tensor(beta)[None]}
+    gradient, loss = system.gradient(state, {name: torch.tensor(value) for name, value in data.items()})
+    with mpmath.workdps(120):
+        b = 1 / (1 + system.context * mpmath.exp(-69))
+        exact, slope = mpmath.mpf(0), mpmath.mpf(0)
+        target = [mpmath.mpf(float(v)) for v in p]
+        target = [v / sum(target) for v in target]
+        for own in c:
+            delta = [
+                b * mpmath.mpf(x) + (1 - b) * system.copying * mpmath.mpf(float(f))
+                for x, f in zip(beta, own, strict=True)
+            ]
+            weights = [v * mpmath.exp(d) for v, d in zip(target, delta, strict=True)]
+            exact += mpmath.log(sum(weights)) - sum(v * d for v, d in zip(target, delta, strict=True))
+            rho = [v - w / sum(weights) for v, w in zip(target, weights, strict=True)]
+            moved = [mpmath.mpf(x) - system.copying * mpmath.mpf(float(f)) for x, f in zip(beta, own, strict=True)]
+            slope += b * (1 - b) * sum(r * m for r, m in zip(rho, moved, strict=True))
+        exact, slope = exact / len(c), slope / len(c)
+    assert abs(loss.item() / float(exact) - 1) < 1e-12
+    assert abs(gradient["alpha"].item() / float(slope) - 1) < 1e-12
+
+
+def test_triggers_copy_and_the_others_follow_the_chain() -> None:
+    """Successors of one token over 3,000 sequences against its row of the chain; six standard errors."""
+    system = BigramBackcopy(sequences=3000, length=10)
+    x = system.data(SEEDS[:1], 5)["tokens"][0]
+    now, before, after = x[:, 1:-1], x[:, :-2], x[:, 2:]
+    assert (x[:, 0] == system.tokens).all()
+    assert (after[now < system.triggers] == before[now < system.triggers]).all()
+    p = system.transitions(0)[4]
+    found = np.bincount(after[now == 4], minlength=system.tokens)
+    assert (np.abs(found - found.sum() * p) < 6 * np.sqrt(found.sum() * p * (1 - p)) + 1).all()
+    assert not np.array_equal(x, system.data(SEEDS[:1], 6)["tokens"][0])
+    with pytest.raises(InputError, match="leave at least two others"):
+        BigramBackcopy(tokens=4, triggers=3)
+
+
+def test_a_sink_grows_and_its_value_drains() -> None:
+    run = ss.flow(Sink(), lr_alpha=1.0, lr_beta=1.0, times=[1e4, 1e8], seeds=range(2), progress=False)
+    assert (run["sink_attention"].values[:, -1] > 0.999).all()
+    np.testing.assert_allclose(4e8 * run["loss"].values[:, -1], 1.0, rtol=0.01)
+    np.testing.assert_allclose(run["sink_value"].values[:, 0] / run["sink_value"].values[:, 1], 100, rtol=0.3)
