@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import scansnap as ss
 from scansnap.runtime.errors import InputError
@@ -102,3 +103,35 @@ def test_claims_have_their_verdicts_and_notice_wrong_predictions(name: str, verd
     assert found.verdict == verdict
     assert found.notices_wrong_factor()
     assert all(entry.holds for entry in found.measurements if entry.role == "corrected")
+
+
+def test_the_figure_of_reversed_curves_fails_its_statements() -> None:
+    """Curves that run backward in time, width and identities break every statement about them."""
+    from scansnap.figures import reversal
+
+    rng, seeds = np.random.default_rng(0), 4
+    widths, early = len(reversal.WIDTHS), len(reversal.EARLY)
+    falling = np.array(reversal.WIDTHS)[:, None] ** -0.5 * rng.uniform(1, 1.1, (widths, seeds))
+    chance = np.full(len(reversal.LONG), 1 / len(reversal.FACTS.names))
+    good = xr.Dataset(
+        {
+            "asked": (("connection", "time"), [chance, reversal.LONG**-0.25]),
+            "ratio": (("width", "seed"), 1 + falling),
+            "spread": (("width", "seed"), falling),
+            "accuracy": (
+                ("identities", "seed", "early"),
+                np.array([1.0, 0.2, 0.2, 0.1])[:, None, None] * rng.uniform(0.9, 1, (4, seeds, early)),
+            ),
+        },
+        coords={
+            "connection": ["none", "residual"],
+            "time": reversal.LONG,
+            "width": list(reversal.WIDTHS),
+            "identities": list(reversal.BRIDGES),
+        },
+    )
+    assert [trend.verdict for trend in reversal.trends(good)] == ["holds"] * 5
+    turned = {name: good[name].values[::-1] for name in ("ratio", "spread", "accuracy")}
+    bad = good.assign({name: (good[name].dims, values) for name, values in turned.items()})
+    bad["asked"] = bad["asked"] * bad["time"] ** 0.1
+    assert [trend.verdict for trend in reversal.trends(bad)] == ["fails"] * 5

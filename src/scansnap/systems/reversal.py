@@ -42,8 +42,6 @@ from scansnap.validation.options import Options, option
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from scansnap.results.snapshot import Snapshot
-
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
@@ -55,6 +53,7 @@ SHARE = 0.5**0.5
 class Facts(Options):
     """Sentences (given, relation, answer) about pairs A, B or chains A, B, C.
 
+    >>> from scansnap.systems.reversal import Facts
     >>> facts = Facts(pairs=3, both=1)
     >>> [" ".join(facts.names[token] for token in sentence) for sentence in facts.asked]
     ['B1 ← A1', 'B2 ← A2']
@@ -145,7 +144,7 @@ def _sentences(given: IntArray, relation: int, answer: IntArray) -> IntArray:
 
 
 @quantity("class", needs=("decoder",), long_name="probability of each class's next token", full_precision=True)
-def answer_probability(now: Snapshot) -> ArrayLike:
+def answer_probability(now: Any) -> ArrayLike:
     """p(n|given) of classes with one contextual token, without a residual connection."""
     return np.exp(_log_softmax(_given_rows(now))[:, np.arange(now.classes.num_classes), now.classes.next_token])
 
@@ -156,7 +155,7 @@ def answer_probability(now: Snapshot) -> ArrayLike:
     long_name="probability of each class's next token with the residual connection",
     full_precision=True,
 )
-def residual_answer_probability(now: Snapshot) -> ArrayLike:
+def residual_answer_probability(now: Any) -> ArrayLike:
     """p(n|given, relation) of classes with one contextual token, with the residual connection and l2 normalization."""
     classes = now.classes
     order = np.argsort(classes.queries)
@@ -165,7 +164,7 @@ def residual_answer_probability(now: Snapshot) -> ArrayLike:
     return np.exp(_log_softmax(logits)[:, np.arange(classes.num_classes), classes.next_token])
 
 
-def _given_rows(now: Snapshot) -> FloatArray:
+def _given_rows(now: Any) -> FloatArray:
     """The row of Y (R, K, M) of each class's only contextual token."""
     classes = now.classes
     if len(classes.tokens) != classes.num_classes:
