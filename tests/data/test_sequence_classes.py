@@ -93,7 +93,7 @@ BAD = [
     ({"vocab_size": 1}, "vocab_size is 1"),
     ({"vocab_size": "six"}, "vocab_size is 'six'"),
     ({"weights": [0.5, 0.5, 0.5]}, "weights sum to 1.5"),
-    ({"weights": [1.0, 0.0, 0.0]}, "weights must be positive"),
+    ({"weights": [1.5, -0.5, 0.0]}, "weights must be finite numbers of at least 0"),
     ({"token_names": ["a", "b"]}, "2 names for 6 tokens"),
 ]
 
@@ -133,3 +133,9 @@ def test_a_next_token_may_follow_several_queries() -> None:
     assert [classes.distinct_tokens(i).tolist() for i in range(3)] == [[0], [2], [0, 3]]
     assert classes.next_tokens_of(0).tolist() == [6]
     assert not ss.theory.assumptions(classes, lr_y=1.0, lr_z=0.1)["query_of_next"].met
+
+
+def test_a_class_of_weight_zero_is_never_drawn() -> None:
+    classes = ss.SequenceClasses(**GOOD, weights=[0.0, 1.0, 0.0])
+    draw = classes.draw(seeds=np.arange(3, dtype=np.uint64), step=0, num_sequences=500, length=4)
+    assert (draw.class_index == 1).all()

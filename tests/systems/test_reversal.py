@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
+import scansnap as ss
 from scansnap.runtime.errors import InputError
 from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal
 
@@ -70,3 +72,66 @@ def test_coordinates_of_the_span_leave_the_distribution_of_inner_products() -> N
     assert np.abs(inner.mean(0) - np.eye(6)).max() < 6 * (2 / width / draws) ** 0.5
     variance = (1 + np.eye(6)) / width
     assert np.abs(inner.var(0) / variance - 1).max() < 6 * (8 / draws) ** 0.5
+
+
+def test_rows_of_relations_are_the_sums_of_rows_of_given_tokens() -> None:
+    """With a residual connection, at every step of sampled SGD, in rows as float32 leaves them."""
+    facts = Facts(pairs=5, both=3)
+    record = ("decoder", "query_decoder")
+    options: dict[str, Any] = {"residual": True, "seq_len": 3, "batch_size": 4, "dtype": "float64", "record": record}
+    run = ss.train(facts.classes, lr_y=2.0, lr_z=1.0, steps=40, **options)
+    for i, relation in enumerate(facts.classes.queries):
+        given = facts.trained[facts.trained[:, 1] == relation, 0]
+        rows = run["decoder"].sel(token=given).values[0, :, 0, 0].sum(1)
+        np.testing.assert_allclose(run["query_decoder"].values[0, :, 0, 0, i], rows, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("reversal_bilinear_spread", "holds under its assumptions only"),
+        pytest.param("reversal_chance", "holds", marks=pytest.mark.slow),
+        pytest.param("reversal_residual", "holds", marks=pytest.mark.slow),
+        pytest.param("reversal_bilinear_loss", "holds under its assumptions only", marks=pytest.mark.slow),
+        pytest.param("reversal_bilinear_law", "holds", marks=pytest.mark.slow),
+        pytest.param("reversal_chain", "holds", marks=pytest.mark.slow),
+        pytest.param("reversal_identity_bridge", "holds under its assumptions only", marks=pytest.mark.slow),
+    ],
+)
+def test_claims_have_their_verdicts_and_notice_wrong_predictions(name: str, verdict: str) -> None:
+    (found,) = ss.verify(name, progress=False)
+    assert found.verdict == verdict
+    assert found.notices_wrong_factor()
+    assert all(entry.holds for entry in found.measurements if entry.role == "corrected")
+
+
+def test_the_figure_of_reversed_curves_fails_its_statements() -> None:
+    """Curves that run backward in time, width and identities break every statement about them."""
+    from scansnap.figures import reversal
+
+    rng, seeds = np.random.default_rng(0), 4
+    widths, early = len(reversal.WIDTHS), len(reversal.EARLY)
+    falling = np.array(reversal.WIDTHS)[:, None] ** -0.5 * rng.uniform(1, 1.1, (widths, seeds))
+    chance = np.full(len(reversal.LONG), 1 / len(reversal.FACTS.names))
+    good = xr.Dataset(
+        {
+            "asked": (("connection", "time"), [chance, reversal.LONG**-0.25]),
+            "ratio": (("width", "seed"), 1 + falling),
+            "spread": (("width", "seed"), falling),
+            "accuracy": (
+                ("identities", "seed", "early"),
+                np.array([1.0, 0.2, 0.2, 0.1])[:, None, None] * rng.uniform(0.9, 1, (4, seeds, early)),
+            ),
+        },
+        coords={
+            "connection": ["none", "residual"],
+            "time": reversal.LONG,
+            "width": list(reversal.WIDTHS),
+            "identities": list(reversal.BRIDGES),
+        },
+    )
+    assert [trend.verdict for trend in reversal.trends(good)] == ["holds"] * 5
+    turned = {name: good[name].values[::-1] for name in ("ratio", "spread", "accuracy")}
+    bad = good.assign({name: (good[name].dims, values) for name, values in turned.items()})
+    bad["asked"] = bad["asked"] * bad["time"] ** 0.1
+    assert [trend.verdict for trend in reversal.trends(bad)] == ["fails"] * 5

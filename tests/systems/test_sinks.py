@@ -119,3 +119,20 @@ def test_a_sink_grows_and_its_value_drains() -> None:
     assert (run["sink_attention"].values[:, -1] > 0.999).all()
     np.testing.assert_allclose(4e8 * run["loss"].values[:, -1], 1.0, rtol=0.01)
     np.testing.assert_allclose(run["sink_value"].values[:, 0] / run["sink_value"].values[:, 1], 100, rtol=0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("sink_growth", "holds"),
+        ("sink_halves", "holds under its assumptions only"),
+        ("sink_layer", "holds"),
+        ("sink_sgd", "fails"),
+    ],
+)
+def test_claims_have_their_verdicts_and_notice_wrong_predictions(name: str, verdict: str) -> None:
+    (found,) = ss.verify(name, progress=False)
+    assert found.verdict == verdict
+    assert found.notices_wrong_factor()
+    assert all(entry.holds for entry in found.measurements if entry.role == "corrected")

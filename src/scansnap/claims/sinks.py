@@ -135,7 +135,8 @@ def sink_layer(check: Check) -> None:
     others = norm[:, BigramBackcopy().triggers : -1].mean(1)
     check.positive("half of the other values' norm less the start token's", others / 2 - norm[:, -1])
     relu = _on_start(_layer(check, "relu", lr=0.03, optimizer="adam"), triggers=False)
-    check.positive("0.1 less attention of non-triggers on the start token, ReLU", 0.1 - relu[:, -1])
+    check.positive("fall of the attention of non-triggers on the start token, ReLU", relu[:, 0] - relu[:, -1])
+    check.positive("a third of softmax attention there less ReLU's", dormant / 3 - relu[:, -1])
 
 
 @claim(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -37,7 +38,7 @@ def prepare(*, num_seeds: int = 6) -> xr.Dataset:
     asked = {"none": answer_probability, "residual": residual_answer_probability}
     probability = []
     for name, quantity in asked.items():
-        options = {"residual": name == "residual", "record": (quantity,), "progress": False}
+        options: dict[str, Any] = {"residual": name == "residual", "record": (quantity,), "progress": False}
         run = flow(FACTS.classes, lr_y=1.0, lr_z=1.0, times=LONG, **options)
         probability.append(run[quantity.name].values[0, :, len(FACTS.trained)])
     sizes = {"vocab_size": len(FACTS.names), "num_classes": len(FACTS.trained)}
@@ -91,7 +92,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, (name, words) in enumerate(
         {"ratio": "reversed loss / its start - 1", "spread": "spread of weights"}.items()
     ):
-        values = np.abs(dataset[name] - (name == "ratio")).mean("seed")
+        values = abs(dataset[name] - (name == "ratio")).mean("seed")
         middle.loglog(dataset["width"], values, **line(i), marker="o", markersize=3, label=words)
     label(middle, "width d of the embeddings", "mean over seeds", f"bilinear model, {TIME:g} updates of a sentence")
     legend(middle)

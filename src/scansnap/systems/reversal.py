@@ -53,6 +53,7 @@ SHARE = 0.5**0.5
 class Facts(Options):
     """Sentences (given, relation, answer) about pairs A, B or chains A, B, C.
 
+    >>> from scansnap.systems.reversal import Facts
     >>> facts = Facts(pairs=3, both=1)
     >>> [" ".join(facts.names[token] for token in sentence) for sentence in facts.asked]
     ['B1 ← A1', 'B2 ← A2']

@@ -85,8 +85,8 @@ def asked_weight_variance(gap: ArrayLike, *, width: ArrayLike, tokens: int, trai
     `gap` is D, by how much an answer's weight exceeds the others; `trained` is n.
 
     >>> from scansnap.theory.reversal import asked_weight_variance
-    >>> print(asked_weight_variance(10.0, width=[100, 10_000], tokens=40, trained=30).round(5))
-    [0.32125 0.00022]
+    >>> print(asked_weight_variance(10.0, width=[100, 1000], tokens=40, trained=30).round(4))
+    [0.3213 0.0049]
     """
     D, d = numbers("gap", gap), numbers("width", width, above=0)
     return (D**2 * ((trained * (1 - 1 / tokens) + 1) / d**2 + trained / (tokens**2 * d)))[()]

@@ -57,7 +57,7 @@ def late_sink(
     `frozen` is for a value that stays zero.
 
     >>> from scansnap.theory.sinks import late_sink
-    >>> late_sink(1e6, target=[0.5, 0.5], frequency=[[1, 0], [0, 1]], context=10, copying=2.0).excess_loss
+    >>> print(late_sink(1e6, target=[0.5, 0.5], frequency=[[1, 0], [0, 1]], context=10, copying=2.0).excess_loss)
     2.5e-07
     """
     t, p, c = numbers("t", t, above=0), numbers("target", target), numbers("frequency", frequency)
