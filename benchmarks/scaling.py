@@ -1,6 +1,6 @@
 """Cost per step against M, K, T, H, L and the number of runs: a table and a picture.
 
-    python benchmarks/scaling.py [--picture docs/images/scaling.png]
+    python benchmarks/scaling.py [--picture results/scaling.png]
 
 One quantity is varied at a time from a base of 20 classes of 20 tokens (10 common, 10 distinct; 10 queries), T = 128,
 batch 128, 16 runs, one head, one layer, zero start, float32.  Each point is the median of five timings, in microseconds

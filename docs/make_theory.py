@@ -6,7 +6,7 @@ python docs/make_theory.py theorem_2 equation_13  checks those named, and keeps 
 The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
 replaced: a claim's verdict and its picture, and in the index the table of all claims.  All measurements go into
 docs/data/reproduction.json.  The page coverage.md is made of coverage.toml, which lists the paper's statements.  In
-docs/summary.md, docs/disagreements.md and the README, numbers between `<!-- theorem_1: β, true gradient: measured -->`
+docs/summary.md and docs/disagreements.md, numbers between `<!-- theorem_1: β, true gradient: measured -->`
 and `<!-- end -->` are measurements, by claim, label and field; those after `<!-- claims: holds -->` count the verdicts
 on the paper's statements.
 """
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
 RESULTS = HERE / "data" / "reproduction.json"
-FILLED = (HERE / "summary.md", HERE / "disagreements.md", HERE.parent / "README.md")
+FILLED = (HERE / "summary.md", HERE / "disagreements.md")
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ROW = re.compile(r"^(\| \[`(\w+)`\].*\| [a-z ]+ \|\n)", re.MULTILINE)

@@ -7,7 +7,7 @@
    wheel holds those of the package.
 3. The tests of the unpacked sdist can be collected.
 4. In a fresh environment for each Python, outside of the source tree, the wheel is installed with the versions of
-   `constraints.txt`, and the commands of SMOKE run.  A Python that is not on this machine is left out, and named.
+   `constraints.txt`, and the commands of SMOKE and of the README run.  Pythons that are not on this machine are named.
 
 `--short` leaves out 3, and all but the first commands with Pythons other than the one that runs it.  The files of
 `dist/` are what to publish.
@@ -53,6 +53,19 @@ FIRST = 3
 SMOKE_TORCH = (("text train example --model yz --lr-z 30 --steps 40", "validation loss"),)
 """The same for what needs PyTorch, on the Python that runs this program: for others it may be very large."""
 
+BLOCKS = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+README = {
+    needs_torch: [
+        (line.removeprefix("scansnap "), "")
+        for block in BLOCKS
+        if ("[torch]" in block) == needs_torch
+        for line in block.splitlines()
+        if line.startswith("scansnap ")
+    ]
+    for needs_torch in (False, True)
+}
+"""The commands of the README, by whether their block installs the extra `torch`."""
+
 
 class Failed(Exception):
     """A check that failed, in a sentence."""
@@ -88,7 +101,7 @@ def check(folder: Path, pythons: Iterable[str], *, short: bool) -> None:
         version = version_of(python)
         with step(f"trying the wheel with Python {version}"):
             is_own = name == sys.executable
-            commands = SMOKE[:FIRST] if short and not is_own else SMOKE
+            commands = SMOKE[:FIRST] if short and not is_own else (*SMOKE, *README[False])
             try_wheel(python, wheel, folder / f"python-{version}", commit, commands, with_torch=is_own)
     print(f"ready to publish: {sdist.name} and {wheel.name} in {sdist.parent}")
 
@@ -237,7 +250,7 @@ def try_wheel(
     use(folder, commands, commit)
     if with_torch:
         install(f"{wheel}[torch]")
-        use(folder, SMOKE_TORCH, commit)
+        use(folder, (*SMOKE_TORCH, *README[True]), commit)
 
 
 def use(folder: Path, smoke: Iterable[tuple[str, str]], commit: str) -> None:

@@ -86,7 +86,7 @@ def test_links_of_the_page_lead_into_the_repository(setup) -> None:
     assert setup.page_text(text, "", "123") == text
     readme = setup.page_text((ROOT / "README.md").read_text(), "https://example.org/s", "123")
     assert "](docs/" not in readme
-    assert "https://example.org/s/raw/123/docs/images/syn-small.png" in readme
+    assert "https://example.org/s/raw/123/docs/images/scan-and-snap.png" in readme
 
 
 def test_an_installed_package_knows_its_own_commit(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,7 +277,7 @@ def test_verify_speaks_json(tmp_path) -> None:
 
 
 def test_diverged_runs_are_named(tmp_path) -> None:
-    result = run("train --lr-y 1,1e39 --steps 5", cwd=tmp_path)
+    result = run("train --preset syn-small --lr-y 1,1e39 --steps 5", cwd=tmp_path)
     assert result.returncode == 0
     assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
@@ -287,7 +287,7 @@ def test_diverged_runs_are_named(tmp_path) -> None:
 def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     """Every switch from the command line, with the numbers of Python; pictures of heads too."""
     words = (
-        "train --steps 4 --momentum 0 --residual yes --normalization layer --heads 2 --init uniform "
+        "train --preset syn-small --steps 4 --momentum 0 --residual yes --normalization layer --heads 2 --init uniform "
         "--init-scale-z 3 --attention-prior common=-1,11=0.5 --num-sequences 20 --record "
         "loss,fresh_loss,attention,entropy --store a.zarr --picture a.png"
     )

@@ -1,4 +1,4 @@
-"""A shell completes commands after the one command that the README names."""
+"""A shell completes commands after the command that docs/installation.md names."""
 
 from __future__ import annotations
 

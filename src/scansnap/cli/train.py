@@ -18,7 +18,7 @@ from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_sy
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
-from scansnap.dynamics.published import PUBLISHED, Experiment
+from scansnap.dynamics.published import FIRST, PUBLISHED, Experiment
 from scansnap.explorer.page import OPTIONS, address_of, page_of
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
@@ -59,12 +59,12 @@ def train(
 ) -> None:
     """Train the 1-layer transformer on sequence classes and watch its attention scan and snap.
 
-    Options that are not given come from the preset (by default syn-small), and where it says nothing they are as shown
-    below; with --classes alone, rates and steps must be given. Several rates or seeds make several runs, side by side:
-    the first with the first, and so on; `scansnap sweep` takes every combination.
+    Options that you do not give come from the preset (by default scan-and-snap), then from the defaults below. With
+    --classes alone, you must give rates and steps. Several rates or seeds make several runs side by side: the first
+    with the first, and so on; `scansnap sweep` takes every combination.
 
-    The result is written during training: after an interruption, start the same command again and it continues to the
-    same numbers.
+    The result is written during training. If the command is interrupted, run it again: it resumes and gives the same
+    numbers.
     """
     common.run_parts(parts)
     if asked := asked_system(system, preset, setting):
@@ -79,7 +79,7 @@ def train(
         name, values = config.stem, values_of(file_options)
         source = find_classes(classes) if classes else source
     else:
-        name, source, experiment = find_setting(preset, classes)
+        name, source, experiment = find_setting(preset or (None if classes else FIRST), classes)
         values = values_of(experiment.options) if experiment is not None else {}
     given = read_flags(flags, TrainOptions)
     if given.get("optimizer", "sgd") != "sgd" and "momentum" not in given:
