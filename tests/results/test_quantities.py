@@ -200,7 +200,7 @@ def test_axes_of_a_sweep_have_their_names_to_themselves() -> None:
             "^unknown need of the quantity effective_tokens 'atention': did you mean 'attention'",
         ),
         (
-            lambda: quantity(dims=("clas",)),
+            lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, record=(quantity(dims=("clas",)),)),
             "^the quantity own has the dimension 'clas', which results do not have: use layer, head, .* in coords",
         ),
         (lambda: quantity(dims=("class", "class")), "^the quantity own has a dimension twice"),

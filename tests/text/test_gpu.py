@@ -52,8 +52,9 @@ class Run:
         self._valid = torch.from_numpy(consecutive(corpus.train, shape["window"])).to(device)
 
     def losses(self, first: int, last: int) -> list[float]:
-        share = rate_shares(self._schedule, 30)
-        return [float(self.updates.update(s, *self._columns.at(s), share(s))) for s in range(first, last)]
+        shares = rate_shares(self._schedule, 30, np.arange(30)).tolist()
+        rates = [None if self._schedule == "constant" else share for share in shares]
+        return [float(self.updates.update(s, *self._columns.at(s), rates[s])) for s in range(first, last)]
 
     def evaluate(self) -> float:
         return self.updates.evaluate(self._valid, 50)

@@ -110,7 +110,8 @@ def verify(
         *names,
         claims=own_claims,
         classes=own_classes,
-        **rates,
+        lr_y=rates["lr_y"],
+        lr_z=rates["lr_z"],
         progress=False if json else None,
         on_verdict=show_row if table else None,
     )
