@@ -118,7 +118,7 @@ def describe(run: dict[str, Any]) -> list[str]:
         lines.append(
             f"rate {run['lr']:g}, {run['layers']} layers, seed {run['seed']}, layer {layer}: {entropy[0]:.3f}, minimum "
             f"{entropy[lowest]:.3f} at {run['minibatch'][lowest]:,}, {entropy[-1]:.3f} at {run['minibatch'][-1]:,}; "
-            f"validation loss {run['valid_loss'][-1]:.3f}; {run['updates'] / run['seconds']:.0f} updates/s"
+            f"validation loss {run['valid_loss'][-1]:.3f}; {run['updates'] / max(run['seconds'], 1e-9):.0f} updates/s"
         )
     return lines
 

@@ -69,7 +69,7 @@ def test_the_order_names_every_package() -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_files_stay_readable(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 650
+    assert len(path.read_text().splitlines()) <= 700
 
 
 @pytest.mark.parametrize("importer", ["monitor", "corpus", "report/html.py", "report/watch_page.py"])

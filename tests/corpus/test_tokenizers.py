@@ -133,14 +133,13 @@ def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path, monk
     tokenizer.add_tokens(["zebra"])
     assert HuggingFaceTokenizer(tokenizer, "").fingerprint != loaded.fingerprint
 
-    class Hub:
-        @staticmethod
-        def from_pretrained(name: str) -> hugging_face.Tokenizer:
-            if name != "some/model":
-                raise OSError("Repository Not Found.\nand more")
-            return byte_pairs()
+    def download(name: str) -> str:
+        if name != "some/model":
+            raise OSError("Repository Not Found.\nand more")
+        return str(tmp_path / "hub.json")
 
-    monkeypatch.setattr(hugging_face, "Tokenizer", Hub)
+    byte_pairs().save(str(tmp_path / "hub.json"))
+    monkeypatch.setattr("scansnap.corpus.tokenizers._download", download)
     assert find_tokenizer("some/model").name == "some/model"
     with pytest.raises(ss.InputError, match=r"cannot load the tokenizer 'word' \(Repository Not Found\): choose"):
         find_tokenizer("word")

@@ -288,7 +288,7 @@ def _never(*_: object, **__: object) -> None:
 
 def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only small runs start: the rest of their arguments were good, and they would take hours."""
-    from scansnap.dynamics import flow, sweep, train
+    from scansnap.dynamics import flow, sweep, train, yz_flow
     from scansnap.text.train import TextTraining
     from scansnap.theory import reduced_dynamics
 
@@ -316,7 +316,7 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "train_runs", only_small(train.train_runs, updates))
     monkeypatch.setattr(flow, "flow_runs", flowing)
     monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.record_schedule.steps))
-    monkeypatch.setattr(flow, "MOST_EVALUATIONS", 2000)
+    monkeypatch.setattr(yz_flow, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

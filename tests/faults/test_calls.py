@@ -46,12 +46,12 @@ GROUPS: Mapping[str, Callable[[Path], dict[str, Call]]] = {
 
 HOLDERS = """
     Check Claim Counts Curve Draw Experiment FigureRecipe FigureResult Finding HeadHistory HeadVerdict Rows Setting
-    Shortcuts Snapshot TokenRows Trend Update Verdict Watch
+    Block Preset Shortcuts Snapshot State TokenRows Trend Update Verdict Watch
 """
 """Classes that hold what the package itself computes."""
 
 TO_IMPLEMENT = """
-    Addition AttentionMap DataSource Normalization Predictor Reading Schedule UpdateRule
+    Addition AttentionMap DataSource Normalization Predictor Reading Schedule System UpdateRule TokenSelection NextToken
 """
 """Classes that users subclass or imitate."""
 

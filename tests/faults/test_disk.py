@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scansnap.dynamics.engine import Work as Training
-from scansnap.dynamics.engine import engine_for
 
 import scansnap as ss
 from scansnap.corpus import count_job
 from scansnap.data.named_classes import as_source
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.storage import files
 from scansnap.storage.folder import CheckedFolder
 from tests.corpus.slow_counts import corpus_of, zipf_ids
@@ -141,7 +140,7 @@ def free_space(monkeypatch) -> Iterator[Callable[[float], None]]:
 def test_the_size_of_a_checkpoint_is_known_before(options: dict[str, Any]) -> None:
     """Up to a few numbers for each run, and the padding of rows."""
     rates = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, "seq_len": 8}
-    work = Training.checked(as_source("syn-small"), ss.TrainOptions(**rates, **options))
+    work = YZTraining.checked(as_source("syn-small"), ss.TrainOptions(**rates, **options))
     runs = work.options.runs
     engine = engine_for(work)(work, work.start(runs), runs)
     size = sum(array.nbytes for array in engine.state().values())

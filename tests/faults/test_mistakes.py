@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scansnap.dynamics.engine import Work, engine_for
 from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import make_grid
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from tests.faults.works import OPTIONS, hurry
 
 
@@ -41,7 +41,7 @@ def test_a_shard_allows_for_the_memory_of_its_runs(more: dict[str, Any]) -> None
     classes = ss.single_common(vocab_size=20_000)
     options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 3, "batch_size": 4, "seq_len": 8, "record": "loss"}
     grid = make_grid(classes, **{**options, **more}, record_every=1)
-    work = Work.checked(as_source(classes), ss.TrainOptions(**{**options, **more}))
+    work = YZTraining.checked(as_source(classes), ss.TrainOptions(**{**options, **more}))
     runs = work.options.runs
     state = engine_for(work)(work, work.start(runs), runs).state()
     records = ss.train(classes, **{**options, **more}).nbytes if "record" in more else 0

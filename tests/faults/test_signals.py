@@ -99,7 +99,7 @@ def test_a_sweep_keeps_the_runs_that_are_done(capsys, number: int) -> None:
 
 def test_a_flow_begins_again(capsys) -> None:
     command = "flow --times 1,10 --record loss --store f.zarr --json"
-    _, said = run(command, capsys, flowing, "_values", 0, signal.SIGTERM)
+    _, said = run(command, capsys, flowing, "_by_time", 0, signal.SIGTERM)
     assert said.endswith("scansnap: stopped; f.zarr holds nothing yet: start the same again to go on.\n")
     assert run(command, capsys)[0] == 0
 

@@ -151,14 +151,15 @@ def test_no_result_with_a_number_that_is_not_finite_is_ok(monkeypatch) -> None:
     whole = ss.flow("syn-small", lr_y=1.0, lr_z=1.0, times=[5e-324, 1e-310, 1.0])
     assert (whole["status"] == "ok").all()
     assert np.isfinite(whole["loss"]).all()
-    values = flowing._values
+    by_time = flowing._by_time
 
-    def broken(*args: Any) -> Any:
-        recorded = values(*args)
-        recorded["attention"][1, -1] = np.nan
-        return recorded
+    def broken(quantity: ss.Quantity, *args: Any) -> Any:
+        values = by_time(quantity, *args)
+        if quantity.name == "attention":
+            values[1, -1] = np.nan
+        return values
 
-    monkeypatch.setattr(flowing, "_values", broken)
+    monkeypatch.setattr(flowing, "_by_time", broken)
     result = ss.flow("syn-small", lr_y=[1.0, 2.0], lr_z=1.0, times=[1.0, 2.0])
     assert result["status"].values.tolist() == ["ok", "failed"]
 

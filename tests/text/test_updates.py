@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,12 @@ from scansnap.text.transformer import TextTransformer, sinusoidal
 from scansnap.text.updates import TransformerUpdates
 from tests.small_text import options
 from tests.text.test_transformer import pytorch_layer
+
+
+def shares(schedule: Any, steps: int) -> Any:
+    """The share that an update uses; None where it is always 1."""
+    every = rate_shares(schedule, steps, np.arange(steps)).tolist()
+    return lambda step: None if schedule == "constant" else every[step]
 
 
 def model(corpus: Corpus, **shape: Any) -> TextTransformer:
@@ -84,7 +91,7 @@ def test_updates_are_those_of_the_plain_loop(
     plain, clip, steps = Plain(updates.model), options(**settings).clip, 25
     theirs, every = optimizer(plain.parameters()), settings.get("restart_every", steps)
     falling = torch.optim.lr_scheduler.LambdaLR(theirs, lambda k: share(k / steps))
-    share_after = rate_shares(schedule, steps)
+    share_after = shares(schedule, steps)
     for step, inputs, targets in batches(corpus, range(steps)):
         loss = plain.loss(torch.from_numpy(inputs), torch.from_numpy(targets))
         if step % every == 0:
@@ -102,12 +109,11 @@ def test_updates_are_those_of_the_plain_loop(
 
 
 def test_a_schedule_gives_shares_from_0() -> None:
-    assert rate_shares("constant", 5)(3) is None
-    assert rate_shares("cosine", 4)(1) == pytest.approx(math.cos(math.pi / 8) ** 2)
-    share_after = rate_shares(Linear(end=-1.0), 4)
-    assert [share_after(step) for step in range(3)] == [1.0, 0.5, 0.0]
-    with pytest.raises(InputError, match=r"schedule linear\(end=-1.0\) gives the share -0.5 after 3 of 4 updates"):
-        share_after(3)
+    assert rate_shares("constant", 5, np.array([3])) == [1.0]
+    assert rate_shares("cosine", 4, np.array([1])) == pytest.approx(math.cos(math.pi / 8) ** 2)
+    assert rate_shares(Linear(end=-1.0), 4, np.arange(3)).tolist() == [1.0, 0.5, 0.0]
+    with pytest.raises(InputError, match=r"schedule linear\(end=-1.0\) gives the share -0.5"):
+        rate_shares(Linear(end=-1.0), 4, np.arange(4))
     with pytest.raises(InputError, match="unknown schedule 'steep': choose one of constant, linear"):
         options(schedule="steep")
 
@@ -156,7 +162,7 @@ def fake_capture(work: Callable[[], object], state: Iterable[Tensor]) -> SimpleN
 def test_capturing_a_graph_leaves_everything_as_it_was(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], schedule: str, start: int
 ) -> None:
-    share_after = rate_shares(schedule, 10)
+    share_after = shares(schedule, 10)
     plain, captured = (learner(corpus, {"lr_y": 0.05, "lr_z": 0.02, **settings}, dropout=0.3) for _ in range(2))
     for batch in batches(corpus, range(start)):
         plain.update(*batch, share_after(batch[0]))

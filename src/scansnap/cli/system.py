@@ -107,7 +107,12 @@ class AskedSystem:
 
     def sweep_options(self, flags: Mapping[str, Flag], cls: type[Options], *more: type[Options]) -> dict[str, Any]:
         """The options of a sweep over this system."""
-        given = read_flags({**flags, **self._rates}, cls, *more, several=True)
+        from scansnap.dynamics.tasks import flow_options, train_options
+
+        own = (
+            train_options(self.system) if "times" not in flags or flags["times"] is None else flow_options(self.system)
+        )
+        given = read_flags({**flags, **self._rates}, own, cls, *more, several=True)
         stated = self.preset.flow if "times" in given else self.preset.train
         return {**{name: v for name, v in stated.items() if name not in ("record", "record_every")}, **given}
 

@@ -48,14 +48,14 @@ class FlowCall(FlowOptions, Call):
 
 
 @options_or_kwargs(FlowOptions, FlowCall, choose=flow_options)
-def flow(system: Trained, options: FlowingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+def flow(classes: Trained, options: FlowingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Integrate the population dynamics and return the state at each of `times`.
 
     One unit of time is one expected update; for (Y, Z) with batch size 1 at T -> infinity.  Arithmetic is float64.
 
     Parameters
     ----------
-    system : SequenceClasses, any DataSource, a System, or a name
+    classes : SequenceClasses, any DataSource, a System, or a name
         What to integrate: (Y, Z) on classes, of which only the P(l|n) matter, or another system, which has its own
         learning rates and quantities in place of the options below that are about (Y, Z).
     {options}
@@ -71,7 +71,7 @@ def flow(system: Trained, options: FlowingOptions, store: str | Path | None, pro
     >>> print(late["loss"].values.round(3))
     [[6.858 0.026 0.   ]]
     """
-    return flow_runs(flow_task(as_system(system), options), options, options.runs, store, progress)
+    return flow_runs(flow_task(as_system(classes), options), options, options.runs, store, progress)
 
 
 def flow_runs(

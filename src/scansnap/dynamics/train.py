@@ -35,7 +35,7 @@ class TrainCall(TrainOptions, Call):
 
 
 @options_or_kwargs(TrainOptions, TrainCall, choose=train_options)
-def train(system: Trained, options: TrainingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+def train(classes: Trained, options: TrainingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Train the (Y, Z) transformer on sequence classes, or another system, and return what was recorded.
 
     Sequences of rates and seeds make one run per entry, and all runs advance together; a run's numbers do not depend
@@ -43,7 +43,7 @@ def train(system: Trained, options: TrainingOptions, store: str | Path | None, p
 
     Parameters
     ----------
-    system : SequenceClasses, any DataSource, a System, or a name
+    classes : SequenceClasses, any DataSource, a System, or a name
         What to train: (Y, Z) on classes, or another system, which has its own learning rates and quantities in place
         of the options below that are about (Y, Z).
     {options}
@@ -60,7 +60,7 @@ def train(system: Trained, options: TrainingOptions, store: str | Path | None, p
     >>> print(run["loss"].isel(step=[0, -1]).values.round(1))
     [[3.5 0. ]]
     """
-    return train_runs(train_task(as_system(system), options), options, options.runs, store, progress)
+    return train_runs(train_task(as_system(classes), options), options, options.runs, store, progress)
 
 
 def train_runs(

@@ -70,8 +70,8 @@ def shortcuts(
         The columns of text and label; a path such as "review.body" leads into nested objects.
     test : path, or table, or list of dicts, optional
         A second source, such as a test set: which of its texts are copies, and which shortcuts hold there too.
-    accept : collection of (kind, feature, label)
-        Findings that are accepted: what `read_baseline` returns.
+    accept : collection of tuples
+        Findings that are accepted, each as its kind, feature and label: what `read_baseline` returns.
     progress : bool, optional
         Show progress bars, or nothing if false; by default bars on a terminal, and elsewhere a line now and then.
 
