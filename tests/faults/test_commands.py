@@ -39,6 +39,7 @@ BASE = {
     "explore": "--output page.html",
     "reproduce": "--output /dev/null/x",
     "check": "missing.zarr",
+    "systems": "reversal",
     "text train": "missing.txt --steps 1",
     "text show": "missing.zarr",
     "watch show": "missing.zarr --once",
@@ -129,11 +130,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 )
 def test_what_was_traced_before(words: list[str], sentence: str) -> None:
     assert sentence in str(run(words).exception)
-
-
-def test_a_rate_that_is_not_used_is_not_shown_as_if_it_were() -> None:
-    error = str(run(["verify", "lemma_6", "--lr-z", "0.3"]).exception)
-    assert "lemma_6 does not use lr_z: its check goes through rates of its own; leave it out" in error
 
 
 def test_command_lines_with_mistakes() -> None:

@@ -61,7 +61,7 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
 
 def check_beside(store: Path, picture: Path | None) -> None:
     """Refuse, before the work starts, a result whose picture would replace a file that scansnap did not write."""
-    if picture is None:
+    if picture is None and store.name:  # a store without a name is refused later
         check_replaceable(path_beside(store, ".png"))
 
 
