@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     from matplotlib.figure import Figure as NewFigure
 
     axis = "time" if "time" in dataset.dims else "step"
-    names = list(dataset.data_vars)
+    names = sorted(map(str, dataset.data_vars), key=lambda name: name != "loss")  # the loss first
     rows = math.ceil(len(names) / 3)
     figure = NewFigure(figsize=(3.4 * min(len(names), 3), 2.6 * rows), layout="constrained")
     panels = np.atleast_1d(figure.subplots(rows, min(len(names), 3), squeeze=False)).ravel()
@@ -42,9 +43,10 @@ def draw(dataset: xr.Dataset) -> Figure:
             panel.set_yscale("log")
         units = values.attrs.get("units", "1")
         words = values.attrs.get("long_name", str(name)) + ("" if units == "1" else f" ({units})")
-        label(panel, "step" if axis == "step" else "time (expected steps)", "", plain(words))
+        title = "\n".join(textwrap.wrap(plain(words, 120), 44))
+        label(panel, "step" if axis == "step" else "time (expected steps)", "", title)
         if len(shown) > 1:
-            legend(panel, title=None if entries else "run")
+            legend(panel, title=None if entries else "run", frameon=True, framealpha=0.8, edgecolor="none")
     for panel in panels[len(names) :]:
         panel.remove()
     return figure
