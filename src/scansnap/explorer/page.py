@@ -125,7 +125,8 @@ def _widget() -> Any:
         import traitlets
     except ImportError:
         raise ScanSnapError(
-            "explore needs anywidget: install scansnap[notebook], or use the command scansnap explore."
+            "explore needs anywidget, which is not installed here: run pip install '.[notebook]' in your clone of "
+            "scansnap, or use the command scansnap explore."
         ) from None
 
     class ExplorerWidget(anywidget.AnyWidget):
