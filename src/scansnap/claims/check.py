@@ -112,7 +112,7 @@ def assumed_setting() -> Setting:
     """Three classes of one query with one common token and 1600 tokens, eta_Y/eta_Z = 1000: all assumptions are met.
 
     The overlap o = 0.158 has eigenvalues 2 o < 1/3 and |-o| >= 6/sqrt(1600).  For K symmetric classes the two sides of
-    Assumption 2 leave room only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
+    Assumption 2 can hold only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
 
     >>> setting = ss.assumed_setting()
     >>> setting.classes.num_classes, setting.lr_y / setting.lr_z

@@ -74,7 +74,7 @@ def checkpoints(
     device: Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")] = "cpu",
     allow_pickles: Annotated[
         bool,
-        typer.Option("--allow-pickles", help="Open pickled weights too: they can run any code of whoever made them."),
+        typer.Option("--allow-pickles", help="Open pickled weights too; opening a pickle can run any code in it."),
     ] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
