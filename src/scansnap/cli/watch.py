@@ -58,14 +58,17 @@ def show(
 
 def checkpoints(
     folder: Annotated[
-        Path, typer.Argument(help="A folder of Hugging Face checkpoints named for their steps, as checkpoint-500.")
+        Path,
+        typer.Argument(
+            help="A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500."
+        ),
     ],
     probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each snapshot.")],
     store: Annotated[
         Path | None,
         typer.Option(
             "--store",
-            help="Where to write the snapshots (zarr), and to continue from; beside the folder if not stated.",
+            help="Where to write the snapshots (zarr), and to resume from; by default beside the folder.",
         ),
     ] = None,
     page: Annotated[Path | None, PAGE_OPTION] = None,

@@ -32,7 +32,7 @@ class CountOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class CountExecution(Options):
-    """How counting is carried out; this cannot change any number."""
+    """How counting is executed; no effect on the numbers."""
 
     memory: float = field(
         default=0.5, metadata=option("GiB for text and buffers; what is larger waits on disk.", least=1e-3, most=1e6)
