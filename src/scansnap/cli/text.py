@@ -85,10 +85,10 @@ def train(
 ) -> None:
     """Train a transformer, or the paper's Y and Z, on next-token prediction and follow its attention.
 
-    By default a transformer is trained as in the paper's experiment on WikiText-2 (Figure 7). The result is written during
-    training. If the command is interrupted, run it again: it resumes and gives the same numbers. The trained model is
-    written beside the result, up to 1 GiB or with --save-model always. Under torchrun or accelerate launch, the processes
-    share the batch of a transformer.
+    By default a transformer is trained as in the paper's experiment on WikiText-2 (Figure 7). The result is written
+    during training. If the command is interrupted, run it again: it resumes and gives the same numbers. The model is
+    written beside the result, up to 1 GiB or with --save-model always. Under torchrun or accelerate launch, the
+    processes share the batch of a transformer.
     """
     common.check_picture(picture)
     options = text_options(read_flags(flags, AnyTextOptions))
@@ -124,7 +124,7 @@ def show(
         str | None,
         typer.Option(
             "--steps",
-            help="Steps to show, such as 0,500,1500; by default four, evenly spaced. The nearest recorded ones are taken.",
+            help="Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced.",
         ),
     ] = None,
     layer: Annotated[int, typer.Option("--layer", help="Layer, from 0.")] = 0,
