@@ -207,7 +207,7 @@ class Curve:
 
 @dataclass
 class Check:
-    """What a claim's check function is called with: the setting, and the comparisons that it may make.
+    """The argument of a claim's check function: the setting, and methods that compare predictions with measurements.
 
     >>> check = ss.Check(ss.assumed_setting())
     >>> check.equal("two times two", 4.0, 2.0 * 2.0, tolerance=1e-12)

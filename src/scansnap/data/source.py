@@ -69,7 +69,7 @@ def check_draw(draw: object, source: DataSource, *, runs: int, num_sequences: in
 
 
 class DataSource(ABC):
-    """What `train` learns from.  Subclass it for data that are not drawn token by token from P(l|n).
+    """A source of training sequences.  Subclass it for data that are not drawn token by token from P(l|n).
 
     A source must give the same sequences for the same seed and step in every call: then runs can be batched,
     interrupted and resumed without changing a number.

@@ -323,7 +323,7 @@ class BatchOptions(Options):
 class TrainOptions(
     RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, BatchOptions, TrainingOptions, RunOptions
 ):
-    """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read.
+    """The options of `train`.  Vary them with `dataclasses.replace`; `write_experiment` writes them to a file.
 
     >>> from dataclasses import replace
     >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=100)
@@ -432,13 +432,13 @@ class SweepExecution(Options):
     memory: float | None = field(
         default=None,
         metadata=option(
-            "GiB that training may use at a time", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
+            "GiB of memory that training may use", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
         ),
     )
     shard_size: int | None = field(
         default=None,
         metadata=option(
-            "The most runs trained together", axis=False, least=1, none="takes a number that shows progress"
+            "The largest number of runs in a shard", axis=False, least=1, none="takes a number that shows progress"
         ),
     )
     cluster: str | None = field(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Update:
-    """What a rule sees of one matrix, for all runs, at one update.
+    """The arguments of an update rule: one matrix, its gradient and the rule's memory, for all runs.
 
     >>> class Slowing:
     ...     def move(self, update: ss.Update) -> None:
@@ -76,9 +76,9 @@ class Update:
 
 
 class UpdateRule(Protocol):
-    """A rule by which a matrix moves; it holds only settings, and the engine holds its memory.
+    """An update rule for a matrix.  It holds only settings; the engine holds its memory.
 
-    Settings that results should name are fields of a dataclass, or public attributes.
+    Fields of a dataclass and public attributes are stored with the result as its settings.
 
     >>> class SignSgd:
     ...     def move(self, update: ss.Update) -> None:

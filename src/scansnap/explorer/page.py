@@ -100,7 +100,7 @@ def explore(
     classes : SequenceClasses or a name
         What to learn from; also the path of a classes file.  By default two topics in words.
     options : TrainOptions, or options of `train` by name
-        Where the controls begin.
+        The initial values of the controls.
     height : int
         In pixels.
 

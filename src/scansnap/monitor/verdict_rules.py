@@ -68,7 +68,7 @@ RECENT = 0.2
 
 @dataclass(frozen=True)
 class HeadHistory:
-    """What the snapshots say of one head; missing snapshots are left out.
+    """The measurements of one head over all snapshots; missing snapshots are left out.
 
     >>> history = ss.HeadHistory(0, 0, "attention", np.array([0, 50]), {"top_1": np.array([0.1, 0.9])})
     >>> history["top_1"]

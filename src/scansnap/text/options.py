@@ -43,7 +43,7 @@ class ModelOptions(WindowOptions):
     norm: Literal["post", "pre"] = field(
         default="post", metadata=option("LayerNorm after (post) or before (pre) each part.")
     )
-    dropout: float = field(default=0.2, metadata=option("Share of activations that is dropped.", least=0, below=1))
+    dropout: float = field(default=0.2, metadata=option("Dropout probability.", least=0, below=1))
     positions: Literal["none", "sinusoidal", "alibi", "t5"] = field(
         default="sinusoidal", metadata=option("How the model knows positions; t5 learns a bias by distance.")
     )
@@ -164,7 +164,7 @@ class RunOptions(WindowOptions):
         metadata=option("What is trained: a regular transformer, or the paper's own model with Y and Z of all tokens."),
     )
     lr_y: float = field(
-        default=5.0, metadata=option("Learning rate of all parameters except those of --lr-z.", least=0, most=1e30)
+        default=5.0, metadata=option("Learning rate of all parameters but those of <--lr-z|lr_z>.", least=0, most=1e30)
     )
     lr_z: float | None = field(
         default=None,
@@ -192,7 +192,7 @@ class RunOptions(WindowOptions):
     )
     evaluate_every: int | None = field(
         default=None,
-        metadata=option("Updates between validation losses, which go with records", least=1, none="measures the last"),
+        metadata=option("Updates between validation losses", least=1, none="measures the last"),
     )
     patterns: int = field(
         default=4, metadata=option("Windows of the validation split whose attention is recorded.", least=0)
@@ -227,7 +227,7 @@ class TextOptions(ModelOptions, RunOptions):
     5.0
     """
 
-    optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))
+    optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("The optimizer."))
     momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
     weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0, most=1e30))
     clip: float | None = field(
