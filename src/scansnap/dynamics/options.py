@@ -356,6 +356,7 @@ class TrainOptions(
         check_start_data(self, source)
         classes = source.classes
         source.check_length(self.seq_len)
+        source.check_repeats(self.batch_size, self.length)
         if classes.num_buckets:
             if self.layers > 1:
                 raise InputError("tokens depend on their position, which is for one layer: give layers=1.")

@@ -38,6 +38,8 @@ def _check_map(part: AttentionMap) -> None:
             f"{name} attends to a token that is absent: where log_a is -inf attention must be zero, as it is after a "
             "product with log_a.exp()."
         )
+    if (c < 0).any():
+        raise InputError(f"{name} gives negative attention for logits between -1 and 1: give numbers of at least 0.")
     if isinstance(part, ClosedFormMap):
         slopes = called(name, part.backward, z.detach(), log_a, c.detach(), torch.ones_like(z))
         if not isinstance(slopes, tuple) or len(slopes) != 2:
