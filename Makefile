@@ -1,18 +1,19 @@
-# `make reproduce`, `make test` and `make docs` build the environment first.
+# `make reproduce`, `make test` and `make docs` first build the environment .venv.  With VENV=other they use the environment
+# that you made there, and install nothing.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+READY := $(if $(filter .venv,$(VENV)),.venv/.ready)
 
 WEB := web/node_modules/.ready
 
 .PHONY: ready reproduce test nightly faults check explorer docs wheel-check release-check format benchmark documents clean
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,dev,cluster,text,notebook,watch,docs]'
-	touch $(READY)
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,dev,cluster,text,notebook,watch,docs]'
+	touch .venv/.ready
 
 ## The environment, with the versions of constraints.txt.
 ready: $(READY)
@@ -78,4 +79,4 @@ documents: $(READY)
 	$(BIN)/python docs/make_documents.py
 
 clean:
-	rm -rf $(VENV) web/node_modules web/build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv web/node_modules web/build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

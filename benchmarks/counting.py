@@ -161,9 +161,9 @@ def peak() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="?", help="a text for the comparison with the plain loop")
-    parser.add_argument("--tokens", type=int, help="only so many tokens of it")
+    parser.add_argument("--tokens", type=int, help="count only this many tokens of it")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--made", type=int, help="count a text of so many tokens, made on the spot")
+    parser.add_argument("--made", type=int, help="generate a text of this many tokens and count it")
     parser.add_argument("--memory", type=float, default=0.5, help="GiB for counting")
     parser.add_argument("--count", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -5,8 +5,8 @@
 For each number of query tokens they are timed in turn, `repeats` times: one run of the plain loop, then all 160 runs of
 `train` as published, ten seeds at sixteen pairs of rates, then 160 runs with a seed each.  (Runs that share a seed
 share its batches, which are drawn once.)  Printed are medians per run and the medians of the paired ratios, with the
-range of the first.  The first call, which compiles, is timed apart.  The floor is the arithmetic that the method cannot
-do without, at the rate that this machine reaches in a large float32 matrix product on all cores.
+range of the first.  The first call, which compiles, is timed separately.  The floor is the arithmetic
+that the method cannot do without, at the rate that this machine reaches in a large float32 matrix product on all cores.
 """
 
 from __future__ import annotations

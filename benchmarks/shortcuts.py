@@ -257,7 +257,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--write", type=Path, help="a page, between whose marks the table is written")
-    parser.add_argument("--rows", type=int, help="measure the time for so many rows instead")
+    parser.add_argument("--rows", type=int, help="measure the time for this many rows instead")
     arguments = parser.parse_args()
     if arguments.rows:
         print(large(arguments.rows))

@@ -65,7 +65,7 @@ def peak_memory(device: Device) -> float:
 
 
 def timed(corpus: Corpus, options: TextOptions | YZTextOptions) -> Callable[[float], float]:
-    """A function that does the next updates, for so many seconds, and returns the seconds that a pass takes at that."""
+    """A function that runs updates for a given number of seconds and returns the seconds that a pass takes at that."""
     model, columns = learner(corpus, options), Columns(corpus.train, options.batch_size, options.window)
     step, per_update = 0, 0.0
 

@@ -55,7 +55,7 @@ def test_readme_commands_run(tmp_path, monkeypatch, capsys) -> None:
         printed = capsys.readouterr().out
         if command == "scansnap train":
             before, after, first, second = re.search(
-                r"\((\d+%) → (\d+%) in all\).*distinct, (\d+%).*distinct, (\d+%)", printed
+                r"share went from (\d+%) to (\d+%);.*distinct, (\d+%).*distinct, (\d+%)", printed
             ).groups()
             assert f"fall from {before} to {after}, one distinct token wins with {first} or {second}" in " ".join(
                 readme.split()

@@ -1,4 +1,4 @@
-"""scansnap: the training dynamics of attention, exact and executable.
+"""Compute the training dynamics of attention exactly.
 
 The system of "Scan and Snap: Understanding Training Dynamics and Token Composition in 1-layer Transformer" (Tian, Wang,
 Chen and Du, NeurIPS 2023).  Names are imported when first used, so that `import scansnap` is quick.

@@ -31,7 +31,7 @@ def small_parts(monkeypatch) -> None:
 
 
 def cut_small(patch: pytest.MonkeyPatch, chunk: int) -> None:
-    """Let chunks have so many positions."""
+    """Set how many positions a chunk has."""
     patch.setattr(counting, "cut_texts", lambda lengths, _, window: cut_texts(lengths, 8 * (chunk + window), window))
 
 

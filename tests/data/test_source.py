@@ -47,6 +47,20 @@ def test_counts_are_those_that_are_drawn() -> None:
         ss.sample_sequences(source, num=2, seq_len=17)
 
 
+class Forgetful(Bursts):
+    """Draws with a generator of its own, whatever the seed."""
+
+    rng = np.random.default_rng(0)
+
+    def draw(self, *, seeds: Any, **asked: Any) -> ss.Draw:
+        return super().draw(seeds=self.rng.integers(1000, size=len(seeds), dtype=np.uint64), **asked)
+
+
+def test_a_source_that_ignores_its_seed_is_refused() -> None:
+    with pytest.raises(ss.InputError, match="Forgetful gave two different draws for the same seed"):
+        ss.train(Forgetful(ss.syn_small()), **OPTIONS)
+
+
 def test_training_uses_them() -> None:
     """Only ratios of counts matter: bursts of two are sequences of half the length, and not those of the whole."""
     result = ss.train(Bursts(ss.syn_small()), **OPTIONS)

@@ -14,7 +14,7 @@ from scansnap.data.source import DataSource
 
 
 def train_interrupted(classes: DataSource, path: Path, *, advances: int, **options: Any) -> xr.Dataset:
-    """`train` to a store, stopped after so many advances and then to its end, which must not begin at the start."""
+    """`train` to a store, stopped after this many advances and then to its end, which must not begin at the start."""
     advance, steps = module._Training._advance, []
 
     def counted(self: Any, record: int) -> None:

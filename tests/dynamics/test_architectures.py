@@ -133,7 +133,7 @@ def test_against_autograd(kind: type[Engine], switches: dict[str, Any], classes:
 def test_optimizers_on_whole_matrices(
     kind: type[Engine], options: dict[str, Any], make: Any, architecture: dict[str, Any]
 ) -> None:
-    """Eight steps from a start with equal columns against the whole model: what is merged moves as it would apart."""
+    """Eight steps from a start with equal columns against the whole model: merged columns move like separate ones."""
     classes = ss.SequenceClasses(
         probs=[[0.5, 0.3, 0.2, 0, 0, 0, 0, 0, 0], [0.4, 0, 0, 0.1, 0.5, 0, 0, 0, 0], [0, 0.6, 0, 0.4, 0, 0, 0, 0, 0]],
         query=[5, 5, 1],

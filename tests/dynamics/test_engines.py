@@ -175,7 +175,7 @@ def test_optimizers_are_torch_s(kind, options: dict[str, Any], make) -> None:
 
 @pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 def test_merged_columns_are_exact(kind) -> None:
-    """A start whose idle columns are equal gives what the same start gives when they are kept apart."""
+    """A start whose idle columns are equal gives what the same start gives when they are stored separately."""
     classes = ss.syn_small()
     size = classes.vocab_size
     rng = np.random.default_rng(0)

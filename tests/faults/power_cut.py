@@ -213,7 +213,7 @@ def write_tree(tree: Tree, root: Path) -> None:
 def cuts(root: Path, work: Callable[[], object], *, draws: int, every: int = 1, seed: int = 0) -> list[Tree]:
     """The different folders that power cuts in the midst of this work can leave.
 
-    Before every sync or rename, or every so many of them, and at the end: the least and the most that the disk may
+    Before every sync or rename, or every n-th of them, and at the end: the least and the most that the disk may
     have, files empty or cut short, and drawn ones.
     """
     draw = random.Random(seed)

@@ -77,7 +77,7 @@ class FullDisk:
 
 
 def on_full_disks(folder: Path, work: Work, every: int) -> Counter[str]:
-    """Fail at every so many changes to the disk, start the work again, and count what came out of both."""
+    """Fail at every n-th change to the disk, start the work again, and count what came out of both."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda handle: None)
         moments = FullDisk(patch, 10**9)

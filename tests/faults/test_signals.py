@@ -45,7 +45,7 @@ def _place(tmp_path, monkeypatch) -> Iterator[None]:
 
 
 def run(command: str, capsys, owner: Any = None, name: str = "", after: int = 0, number: int = 0) -> tuple[int, str]:
-    """The status and what was said, with a signal after so many calls of a function."""
+    """The status and what was said, with a signal after this many calls of a function."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["scansnap", *command.split()])
         if owner is not None:

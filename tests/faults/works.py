@@ -117,7 +117,7 @@ WORKS: dict[str, Work] = {work.__name__: work for work in (train, layers, sweep,
 
 
 def hurry(patch: pytest.MonkeyPatch, seconds: float = -1.0) -> None:
-    """Write a checkpoint as often as possible, or every so many seconds."""
+    """Write a checkpoint as often as possible, or at this interval in seconds."""
     patch.setattr("scansnap.dynamics.train.CHECKPOINT_SECONDS", seconds)
     patch.setattr("scansnap.dynamics.train.FIRST_PIECE", 2)
     patch.setattr("scansnap.dynamics.train.PIECE_SECONDS", max(0.0, seconds))

@@ -30,8 +30,8 @@ def test_a_picture_shows_every_line_and_mark() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(dataset["line"].values)
     formula, *measured = verdict.curve.lines.values()
     for line, values in zip(below.lines, measured, strict=True):  # all lie upon the formula, and differ by this
-        apart = np.abs(values - formula) / np.maximum(values, formula)
-        np.testing.assert_allclose(line.get_ydata(), np.where(apart > 0, apart, np.nan), rtol=1e-6)
+        gap = np.abs(values - formula) / np.maximum(values, formula)
+        np.testing.assert_allclose(line.get_ydata(), np.where(gap > 0, gap, np.nan), rtol=1e-6)
     assert [line.get_color() for line in below.lines] == [line.get_color() for line in axes.lines[1:3]]
 
 
@@ -44,8 +44,8 @@ def test_only_lines_that_cannot_be_told_apart_have_a_difference() -> None:
     assert has_difference.tolist() == [False, True, False, True]
     low, high = claim.draw(dataset).axes[1].get_ylim()
     assert high / low >= 10  # a nearly constant difference is not a cliff
-    apart = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "far": far}, "x", "y")))
-    assert len(claim.draw(apart).axes) == 1
+    distant = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "far": far}, "x", "y")))
+    assert len(claim.draw(distant).axes) == 1
     same = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "b": x}, "x", "y")))
     assert [text.get_text() for text in claim.draw(same).axes[1].texts] == ["no difference"]
 

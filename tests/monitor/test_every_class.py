@@ -194,7 +194,7 @@ def test_every_class(name: str) -> None:
 def close(pattern: Any, exact: Tensor) -> bool:
     """Whether weights (H, T, S), filled up with NaN, are these, or have them as a corner.
 
-    Models may leave out a prompt that they put before the tokens, and return keys of two kinds apart.
+    Models may leave out a prompt that they put before the tokens, and return two kinds of keys separately.
     """
     heads, rows, keys = (
         np.isfinite(pattern).any((1, 2)).sum(),

@@ -131,7 +131,7 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
         file.append(parts[1])
     monkeypatch.undo()
     assert read_snapshots(tmp_path / "a.zarr").load().equals(parts[0])
-    file.append(parts[1])  # there is room again
+    file.append(parts[1])  # the disk has space again
     file.append(parts[2])
     assert read_snapshots(tmp_path / "a.zarr").load().equals(together(parts))
 

@@ -78,7 +78,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, result, monkeypatch) -> Non
 
 
 def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
-    """The run stops with a sentence, keeps its last checkpoint, and goes on from there when there is room again."""
+    """The run stops with a sentence, keeps its last checkpoint, and resumes from it when the disk has space."""
     from scansnap.dynamics import train as training
 
     options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 40, "record_every": 1, "momentum": 0.9}

@@ -34,8 +34,8 @@ def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
     assert story.winners[0].share == pytest.approx(0.8)
     assert story.snap_step is None
     assert str(story).startswith(
-        "common tokens had lost 1% of attention by step 6 (50% → 10% in all); most attended: token b for next token "
-        "end (distinct, 80%); no snap (not yet: "
+        "common tokens lost attention from step 6 on: their share went from 50% to 10%; most attended: token b for "
+        "next token end (distinct, 80%); no snap (not yet: "
     )
 
 
@@ -48,7 +48,7 @@ def test_a_run_has_snapped_when_its_last_pattern_has_frozen() -> None:
     assert stories(early)[0].snap_step == 4
     story = stories(both)[0]
     assert (story.snap_step, story.frozen, story.patterns) == (6, 2, 2)
-    assert str(story).endswith("snapped at step 6 (0% of attention moved since)")
+    assert str(story).endswith("snapped at step 6 (0% of attention moved after that)")
 
 
 def test_a_pattern_that_slides_back_has_only_slowed() -> None:
@@ -57,7 +57,7 @@ def test_a_pattern_that_slides_back_has_only_slowed() -> None:
     slide = [[0.1 + 0.005 * k, 0.9 - 0.005 * k] for k in range(1, 61)]
     still = _result([*there, *[[0.1, 0.9]] * 60], ["common", "distinct"])
     sliding = _result([*there, *slide], ["common", "distinct"])
-    assert str(stories(sliding)[0]).endswith("slowed at step 4, but 30% of attention moved since")
+    assert str(stories(sliding)[0]).endswith("slowed at step 4, but 30% of attention moved after that")
     both = xr.concat([still, sliding], "class", data_vars="all", coords="minimal", compat="override")
     both = both.assign_coords(next_token_name=("class", ["x", "y"]))
     story = stories(both)[0]
@@ -68,14 +68,14 @@ def test_a_pattern_that_slides_back_has_only_slowed() -> None:
 def test_the_second_is_named_where_it_is_close() -> None:
     kinds = ["common", "distinct", "distinct"]
     close, clear = (stories(_result([[0.5, 0.3, 0.2], last], kinds))[0] for last in ([0.1, 0.46, 0.44], [0, 0.6, 0.4]))
-    assert "token b for next token end (distinct, 46%; c close: 44%);" in str(close)
+    assert "token b for next token end (distinct, 46%; token c is close with 44%);" in str(close)
     assert "token b for next token end (distinct, 60%);" in str(clear)
     assert (clear.winners[0].second, clear.winners[0].second_share) == ("c", pytest.approx(0.4))
 
 
 def test_what_hardly_moved_is_told_with_advice() -> None:
     story = stories(_result([[0.5, 0.5], *[[0.48, 0.52]] * 5], ["common", "distinct"]))[0]
-    assert "had lost 1% of attention by step 2" in str(story)
+    assert "common tokens lost attention from step 2 on: " in str(story)
     assert "no snap (hardly moved: less than 5% of attention in all" in str(story)
     assert str(story).endswith("): train longer, or with a larger lr_z")
 
@@ -88,7 +88,7 @@ def test_without_common_tokens_it_says_so() -> None:
 
 def test_common_tokens_that_gain_did_not_lose() -> None:
     story = stories(_result([[0.5, 0.5], [0.6, 0.4]], ["common", "distinct"]))[0]
-    assert "common tokens lost less than 1% of attention (50% → 60% in all)" in str(story)
+    assert "common tokens lost less than 1% of attention: their share went from 50% to 60%" in str(story)
 
 
 def test_a_real_run_scans_and_snaps() -> None:
@@ -99,7 +99,7 @@ def test_a_real_run_scans_and_snaps() -> None:
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
     assert (facts["snap_status"], facts["moved_since"]) == ("frozen", pytest.approx(0.02, abs=0.01))
     assert facts["story"].endswith(
-        f"snapped at step {facts['snap_step']:g} ({facts['moved_since']:.0%} of attention moved since)"
+        f"snapped at step {facts['snap_step']:g} ({facts['moved_since']:.0%} of attention moved after that)"
     )
 
 
@@ -122,7 +122,7 @@ def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:
             for k, (token, n) in enumerate(zip(best, [15, 16, 17], strict=True))
         )
     )
-    assert "; tokens that are not favored had lost 1% of attention by step " in facts["story"]
+    assert "; tokens that are not favored lost attention from step " in facts["story"]
     favored = ss.measure.favored(run)
     for n, winner in enumerate(facts["winners"]):
         assert bool(favored.isel({"class": n}).sel(token=int(winner["token"])))

@@ -11,7 +11,7 @@ Texts = list[dict[str, str]]
 
 
 def rows(num_rows: int = 1200, seed: int = 0, **planted: tuple[int, float]) -> Texts:
-    """Texts of 8 words whose labels say nothing, but for words in so many texts with this share of label a."""
+    """Texts of 8 words whose labels say nothing, except for words in this many texts with this share of label a."""
     rng = np.random.default_rng(seed)
     probs = 1 / np.arange(1, 301)
     texts = [[f"w{i}" for i in rng.choice(300, 8, p=probs / probs.sum())] for _ in range(num_rows)]

@@ -199,6 +199,7 @@ def softmax(z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
     ("layer", "sentence"),
     [
         ({"attention_map": part(forward=lambda z, a: z.sigmoid())}, "attends to a token that is absent"),
+        ({"attention_map": part(forward=lambda z, a: z * a.exp())}, "gives negative attention"),
         ({"attention_map": part(forward=lambda z, a: softmax(z, a).sum(-1))}, r"forward gives a Tensor of shape \(2, "),
         ({"attention_map": part(forward=lambda z, a: None)}, "forward gives NoneType for a tensor of shape"),
         ({"attention_map": part(forward=lambda z, a: softmax(z, a) / 0)}, "forward gives numbers that are not finite"),

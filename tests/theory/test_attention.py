@@ -52,8 +52,8 @@ def test_fates_are_per_query_and_need_overlap() -> None:
     assert set(first[small.distinct_tokens(0)]) == {"gains"}
     assert set(second[small.distinct_tokens(0)]) == {"absent"}
 
-    apart = [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]  # no overlap, no drive
-    assert set(theory.fates(apart, query=[9, 9])[0]) == {"unsaid"}
+    disjoint = [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]  # no overlap, no drive
+    assert set(theory.fates(disjoint, query=[9, 9])[0]) == {"unsaid"}
     # Query 8's class has the common token and nothing else: f = 1 there, and the token cannot move.
     lone = theory.fates([[0.5, 0.5], [0.0, 1.0]], query=[7, 8])
     assert lone.tolist() == [["gains", "loses"], ["absent", "unsaid"]]

@@ -112,7 +112,7 @@ def assumed_setting() -> Setting:
     """Three classes of one query with one common token and 1600 tokens, eta_Y/eta_Z = 1000: all assumptions are met.
 
     The overlap o = 0.158 has eigenvalues 2 o < 1/3 and |-o| >= 6/sqrt(1600).  For K symmetric classes the two sides of
-    Assumption 2 leave room only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
+    Assumption 2 can hold only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
 
     >>> setting = ss.assumed_setting()
     >>> setting.classes.num_classes, setting.lr_y / setting.lr_z
@@ -207,7 +207,7 @@ class Curve:
 
 @dataclass
 class Check:
-    """What a claim's check function is called with: the setting, and the comparisons that it may make.
+    """The argument of a claim's check function: the setting, and methods that compare predictions with measurements.
 
     >>> check = ss.Check(ss.assumed_setting())
     >>> check.equal("two times two", 4.0, 2.0 * 2.0, tolerance=1e-12)

@@ -121,7 +121,7 @@ NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, its conditions and its check; made by the decorator `claim`, which says what the fields mean.
+    """A statement, its conditions and its check; made by the decorator `claim`, which explains the fields.
 
     >>> @ss.claim("One is positive.", where="my notes")
     ... def one_is_positive(check: ss.Check) -> None:
@@ -301,7 +301,7 @@ def claim(
     depends_on: Dependence = "the classes",
     system: str = "",
 ) -> Callable[[Callable[[Check], None]], Claim]:
-    """Make a claim of a check function: the function's name is the claim's id, its docstring says how it is checked.
+    """Turn a check function into a claim.  Its name is the claim's id; its docstring says how the claim is checked.
 
     The function compares predictions with measurements through the `Check` that it is called with, and may set the
     check's `curve` for the picture.  Where the claim says nothing about the classes it raises an `InputError`.
@@ -313,13 +313,13 @@ def claim(
     where : str
         Where it is stated.
     category : str
-        What became of the paper's words: a key of `CATEGORIES`.
+        How the paper's statement fares: a key of `CATEGORIES`.
     conditions : str
         What it assumes, in words.
     setting : callable
         Makes the setting in which it is checked; by default one that meets all of the paper's assumptions.
     wrong_factor : float
-        A factor for which the check notices that predictions are wrong by it; negative for claims about signs.
+        An error in the predictions, as a factor, that the check must notice; negative for claims about signs.
     correction : str
         How it should read, where it fails as stated.
     needs : tuple of str

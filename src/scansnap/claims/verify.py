@@ -149,7 +149,7 @@ def verify(
     lr_y, lr_z : float
         Learning rates, in place of the claims' own.
     progress : bool
-        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then.
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line.
     on_verdict : callable
         Called with each verdict as it is reached.
 

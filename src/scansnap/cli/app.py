@@ -191,7 +191,7 @@ def _root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show version and commit."),
     ] = False,
 ) -> None:
-    """The training dynamics of attention, exact and executable.
+    """Compute the training dynamics of attention exactly.
 
     New here? `scansnap train` shows attention scan and snap in a few seconds, `scansnap explore` lets you change rates
     and data while it trains, and `scansnap COMMAND --help` explains a command.

@@ -18,7 +18,7 @@ from scansnap.storage.folder import Condition
 
 def check(
     store: Annotated[
-        Path, typer.Argument(help="A result, the looks of a watch, counts, or the folder of a trained text model.")
+        Path, typer.Argument(help="A result, the snapshots of a watch, counts, or the folder of a trained text model.")
     ],
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:

@@ -22,7 +22,7 @@ FROM_OPTION = typer.Option(
     show_default=False,
 )
 STORE_OPTION = typer.Option(
-    "--store", help="Where to write the result (zarr); by default in results/, named for the options."
+    "--store", help="Where to write the result (zarr); by default in results/, with a name made from the options."
 )
 PICTURE_OPTION = typer.Option(
     "--picture",

@@ -59,7 +59,7 @@ def count(
     """Count which tokens precede and follow every token of a text.
 
     The counts are exact for a text of any size, in Parquet tables that DuckDB and Polars open. Start the same command
-    again after an interruption and it goes on. Look at a word with scansnap corpus show.
+    again after an interruption and it resumes. Show a word with scansnap corpus show.
     """
     from scansnap.corpus.counting import count_corpus, stored_tokenizer
 
@@ -99,14 +99,14 @@ def count(
 
 def show(
     counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
-    query: Annotated[str, typer.Option("--query", help="The word to look at, one token of the text.")],
+    query: Annotated[str, typer.Option("--query", help="The word to show, one token of the text.")],
     top: Annotated[int, typer.Option("--top", help="How many tokens of each kind to show.")] = 10,
     least: Annotated[
         int | None,
         typer.Option(
             "--least",
-            help="How often a token must precede the word to be shown; a fiftieth of the word's occurrences, and "
-            "at least 10, if not stated.",
+            help="How often a token must precede the word to be shown; by default a fiftieth of the word's "
+            "occurrences, and at least 10.",
             show_default=False,
         ),
     ] = None,
@@ -163,14 +163,16 @@ def predict(
     store: Annotated[Path | None, typer.Option("--store", help="Where to write all numbers (zarr).")] = None,
     compare: Annotated[
         Path | None,
-        typer.Option("--compare", help="A run of `scansnap text train --model yz` on the same text, to be scored on."),
+        typer.Option(
+            "--compare", help="A run of `text train --model yz` on the same text, to score the prediction on."
+        ),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
     """Predict, before any training, which tokens will win the attention of each query in the paper's (Y, Z) model.
 
-    In ordinary transformers little of it is left.
+    Ordinary transformers follow these predictions only weakly.
     """
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 

@@ -127,7 +127,11 @@ def reproduce(
     claim_ids = [part.strip() for part in claims.split(",")] if claims else []
     select(*claim_ids)  # an unknown one is refused before the work
     if names is None and not has_torch():
-        echo("without PyTorch the figure of several layers is left out: pip install 'scansnap[torch]'", error=True)
+        echo(
+            "The figure of several layers is left out because PyTorch is not installed: "
+            "run pip install '.[torch]' in your clone of scansnap.",
+            error=True,
+        )
     began = time.perf_counter()
     page = make_page(
         output,

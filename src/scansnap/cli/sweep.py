@@ -48,9 +48,9 @@ def sweep(
 ) -> None:
     """Train every combination of rates, seeds, classes and options, or with --times integrate their flows.
 
-    The result is written shard by shard: after an interruption, start the same command again to run only what is
-    missing. Lists are written as 1,2,5. Options that are not given are those of `scansnap train`, but only loss,
-    accuracy and entropy are recorded, and only at the start and at the end.
+    The result is written shard by shard. If the command is interrupted, run it again: it computes only what is missing.
+    Write lists as 1,2,5. The defaults are those of `scansnap train`, except that only loss, accuracy and entropy are
+    recorded, at the start and at the end.
     """
     from scansnap.dynamics.grid import make_grid
     from scansnap.dynamics.sweep import runs_in_store

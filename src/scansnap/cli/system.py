@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     import xarray as xr
 
 SYSTEM_OPTION = typer.Option(
-    "--system", help=f"Another system than (Y, Z): {', '.join(SYSTEMS)}, or your own.", show_default=False
+    "--system", help=f"A system in place of (Y, Z): {', '.join(SYSTEMS)}, or your own.", show_default=False
 )
 SET_OPTION = typer.Option(
-    "--set", help="A setting or a learning rate of the system, as hidden=16; repeat it for several.", show_default=False
+    "--set",
+    help="A setting or a learning rate of the system, such as hidden=16; repeat it if needed.",
+    show_default=False,
 )
 
 YZ = "scan-and-snap"
@@ -36,10 +38,22 @@ YZ = "scan-and-snap"
 
 def _rates() -> type[Options]:
     """The learning rates of all systems but (Y, Z), as options for flags."""
-    rates = {rate: name for name in SYSTEMS for rate in SYSTEMS.member(name).rates if rate not in ("lr_y", "lr_z")}
-    fields = [(rate, Rates | None, field(default=None, metadata=rate_option(f"{rates[rate]}"))) for rate in rates]
+    users: dict[str, list[str]] = {}
+    for name in SYSTEMS:
+        for rate in SYSTEMS.member(name).rates:
+            if rate not in ("lr_y", "lr_z"):
+                users.setdefault(rate, []).append(name)
+    fields = [
+        (rate, Rates | None, field(default=None, metadata=rate_option(" and ".join(names))))
+        for rate, names in users.items()
+    ]
     return make_dataclass(
-        "SystemRates", fields, bases=(Options,), frozen=True, kw_only=True, namespace={"__doc__": "Rates of systems."}
+        "SystemRates",
+        fields,
+        bases=(Options,),
+        frozen=True,
+        kw_only=True,
+        namespace={"__doc__": "Rates of other systems."},
     )
 
 
@@ -80,7 +94,7 @@ class AskedSystem:
         for text in settings:
             key, is_set, value = (part.strip() for part in text.partition("="))
             if not is_set:
-                raise InputError(f"--set is '{text}': give a name and a value, as hidden=16.")
+                raise InputError(f"--set is '{text}': give a name and a value, such as hidden=16.")
             if key in options_of(cls):
                 values[key] = options_of(cls)[key].type.read(f"--set {key}", value)
             elif key in SYSTEMS.member(name).rates:

@@ -34,7 +34,7 @@ TOKENIZER_OPTION = typer.Option(
 )
 MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
 COLUMN_OPTION = typer.Option("--text", help="The column of texts, if the text is a table.")
-ENCODING_OPTION = typer.Option("--encoding", help="The encoding of the files; UTF-8 or UTF-16 if not stated.")
+ENCODING_OPTION = typer.Option("--encoding", help="The encoding of the files; by default UTF-8 or UTF-16.")
 
 
 def read_text(
@@ -78,17 +78,17 @@ def train(
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw the run (.png, .pdf, .svg); beside the result if not stated."),
+        typer.Option("--picture", help="Where to draw the run (.png, .pdf, .svg); by default beside the result."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
     """Train a transformer, or the paper's Y and Z, on next-token prediction and follow its attention.
 
-    Unless given, the options of a transformer have the values of the paper's experiment on WikiText-2 (Figure 7). The
-    result is written as it goes: start the same command again after an interruption and it continues to the same
-    numbers. The trained model is left beside it, up to 1 GiB or if --save-model says so. Under torchrun or accelerate
-    launch the batch of a transformer is shared by the processes.
+    By default a transformer is trained as in the paper's experiment on WikiText-2 (Figure 7). The result is written
+    during training. If the command is interrupted, run it again: it resumes and gives the same numbers. The model is
+    written beside the result, up to 1 GiB or with --save-model always. Under torchrun or accelerate launch, the
+    processes share the batch of a transformer.
     """
     common.check_picture(picture)
     options = text_options(read_flags(flags, AnyTextOptions))
@@ -124,17 +124,17 @@ def show(
         str | None,
         typer.Option(
             "--steps",
-            help="Steps to show, as 0,500,1500: the nearest that were recorded; four evenly spaced if not stated.",
+            help="Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced.",
         ),
     ] = None,
     layer: Annotated[int, typer.Option("--layer", help="Layer, from 0.")] = 0,
     head: Annotated[int, typer.Option("--head", help="Head, from 0.")] = 0,
     window: Annotated[
-        int | None, typer.Option("--window", help="Validation window, from 0; the first if not stated.")
+        int | None, typer.Option("--window", help="Validation window, from 0; by default the first.")
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); beside the result if not stated."),
+        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); by default beside the result."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:

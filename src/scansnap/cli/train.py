@@ -26,9 +26,7 @@ from scansnap.validation.options import Options, from_names, options_of, require
 if TYPE_CHECKING:
     import xarray as xr
 
-PRESET_OPTION = typer.Option(
-    "--preset", help="A published setting, by its name in the list at the end.", show_default=False
-)
+PRESET_OPTION = typer.Option("--preset", help="A published setting; the names are at the end.", show_default=False)
 CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
 CLASSES_OPTION = typer.Option(
     "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
@@ -157,8 +155,8 @@ def explore(
 ) -> None:
     """Open a page on which attention trains while you watch, change rates and data, and compare with theory.
 
-    The page is one file, which needs no server and no network. Flags set where its controls begin; a published setting
-    begins with its own rates and momentum. The page shows one run.
+    The page is one file, which needs no server and no network. Options set the initial values of its controls; a
+    published setting brings its own rates and momentum. The page shows one run.
     """
     import tempfile
     import webbrowser

@@ -58,14 +58,17 @@ def show(
 
 def checkpoints(
     folder: Annotated[
-        Path, typer.Argument(help="A folder of Hugging Face checkpoints named for their steps, as checkpoint-500.")
+        Path,
+        typer.Argument(
+            help="A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500."
+        ),
     ],
     probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each snapshot.")],
     store: Annotated[
         Path | None,
         typer.Option(
             "--store",
-            help="Where to write the snapshots (zarr), and to continue from; beside the folder if not stated.",
+            help="Where to write the snapshots (zarr), and to resume from; by default beside the folder.",
         ),
     ] = None,
     page: Annotated[Path | None, PAGE_OPTION] = None,
@@ -74,7 +77,7 @@ def checkpoints(
     device: Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")] = "cpu",
     allow_pickles: Annotated[
         bool,
-        typer.Option("--allow-pickles", help="Open pickled weights too: they can run any code of whoever made them."),
+        typer.Option("--allow-pickles", help="Open pickled weights too; opening a pickle can run any code in it."),
     ] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:

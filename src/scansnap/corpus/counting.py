@@ -80,7 +80,7 @@ def count_corpus(
     progress: bool | None = None,
     **kwargs: Any,
 ) -> Counts:
-    """Count which tokens precede and follow every token of a text, and keep the counts as Parquet tables.
+    """Count which tokens precede and follow every token of a text, and write the counts as Parquet tables.
 
     If the work is interrupted, the same call finishes it; if it is done already, the counts are read.
 
@@ -95,7 +95,7 @@ def count_corpus(
     add : bool
         Add the text to the counts in `output`.  A text that was counted before is not counted again.
     progress : bool, optional
-        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then.
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line.
 
     Returns
     -------

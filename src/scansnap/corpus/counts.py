@@ -54,7 +54,7 @@ class CountedText:
 class Counts:
     """How often tokens precede and follow each other in a text, as `count_corpus` counts them.
 
-    >>> counts = ss.count_corpus("example", output="kept")
+    >>> counts = ss.count_corpus("example", output="counted")
     >>> counts.dataset(["the"], tokens=3)["token_word"].values
     array(['.', 'the', 'and'], dtype='<U3')
     """

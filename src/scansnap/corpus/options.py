@@ -32,10 +32,10 @@ class CountOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class CountExecution(Options):
-    """How counting is carried out; this cannot change any number."""
+    """How counting is executed; no effect on the numbers."""
 
     memory: float = field(
-        default=0.5, metadata=option("GiB for text and buffers; what is larger waits on disk.", least=1e-3, most=1e6)
+        default=0.5, metadata=option("GiB for text and buffers; the rest stays on disk.", least=1e-3, most=1e6)
     )
     cluster: str | None = field(
         default=None,
@@ -43,4 +43,4 @@ class CountExecution(Options):
             "ray for a cluster on this machine, or the address of a cluster that shares the output folder."
         ),
     )
-    retries: int = field(default=2, metadata=option("How often to retry work whose worker was lost.", least=0))
+    retries: int = field(default=2, metadata=option("How often to retry work after its worker was lost.", least=0))

@@ -72,8 +72,8 @@ def predict(
         `population`, by others in units of one step of eta_Y = eta_Z = 1; `ranked` (query, place), the tokens from the
         largest gain on.  `scan_end` and `snap_start` (query) are the updates t'_0 and t_0 of Theorem 4 for the query's
         most frequent class: a class that is drawn in the share P of the updates takes the time of one of K = 1/P
-        classes.  `text_snap_start` is t_0 of a text that is learned by heart, whose occurrences are a class each.  They
-        assume classes that can be told apart, so that the loss vanishes; a text whose loss stays large scans on.
+        classes.  `text_snap_start` is t_0 of a memorized text, in which every occurrence is a class.  They
+        assume that classes can be told apart, so that the loss vanishes.  If it stays large, attention keeps scanning.
 
     Examples
     --------

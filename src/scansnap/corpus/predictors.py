@@ -71,7 +71,7 @@ class TrainingPlan:
 
 
 class Predictor(Protocol):
-    """A method of prediction; if it holds more than one M x M matrix at a time, `matrices` says how many.
+    """A method of prediction; `matrices` is the number of M x M matrices that it holds in memory, if more than one.
 
     >>> class Even:
     ...     def gains(self, reading: ss.Reading):

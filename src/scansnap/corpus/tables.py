@@ -5,7 +5,7 @@ item, each pair once.  Whatever is counted, a piece of the work ends in such tab
 Work that is started again keeps the committed pieces and does the rest; then the tables of all pieces are added up.
 
 On disk, keys stay equal over many rows and cost next to nothing with LZ4.  Items and counts are small, so that their
-high bytes, set apart from the low ones, cost little.
+high bytes, stored separately from the low ones, cost little.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
         from datasets import load_dataset
     except ImportError:
         raise InputError(
-            f"{name} is downloaded with Hugging Face datasets, which is not installed: pip install 'scansnap[text]', "
-            "or give the path of a folder with it."
+            f"{name} is downloaded with Hugging Face datasets, which is not installed: run pip install '.[text]' "
+            "in your clone of scansnap, or give the path of a folder with it."
         ) from None
     try:
         content = load_dataset(WIKITEXT_REPOSITORY, WIKITEXT[name])

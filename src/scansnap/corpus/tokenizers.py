@@ -172,7 +172,7 @@ class HuggingFaceTokenizer(Tokenizer):
         except ImportError:
             raise InputError(
                 f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
-                f"pip install 'scansnap[text]', or choose '{WORDS}'."
+                f"run pip install '.[text]' in your clone of scansnap, or choose '{WORDS}'."
             ) from None
         path = expand_user("tokenizer", source)
         file = path / HUGGING_FACE_FILE if path.is_dir() else path

@@ -59,7 +59,7 @@ WIDE = 256
 """From this many tokens in a class, a binary search per draw beats counting against every threshold."""
 
 BLOCK = 64
-"""The number of draws is rounded up to a multiple of this: two draws share a word, half of the draws apart."""
+"""The number of draws is rounded up to a multiple of this: two draws share a word, at a distance of half the draws."""
 
 NEVER = np.int32(2**31 - 1)
 """The largest draw: it is below no threshold."""

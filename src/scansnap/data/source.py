@@ -69,7 +69,7 @@ def check_draw(draw: object, source: DataSource, *, runs: int, num_sequences: in
 
 
 class DataSource(ABC):
-    """What `train` learns from.  Subclass it for data that are not drawn token by token from P(l|n).
+    """A source of training sequences.  Subclass it for data that are not drawn token by token from P(l|n).
 
     A source must give the same sequences for the same seed and step in every call: then runs can be batched,
     interrupted and resumed without changing a number.
@@ -114,6 +114,19 @@ class DataSource(ABC):
             for step in range(first_step, first_step + num_steps)
         ]
         return Draw.stacked(draws)
+
+    def check_repeats(self, num_sequences: int | None, length: int) -> None:
+        """Refuse a user's own source that gives other sequences when asked again for the same seed and step."""
+        if not is_own(self):
+            return
+        first, again = (self.draw_steps(0, 0, 1, num_sequences, length) for _ in range(2))
+        if not np.array_equal(first.class_index, again.class_index) or (
+            length and not np.array_equal(first.counts, again.counts)
+        ):
+            raise InputError(
+                f"{type(self).__name__} gave two different draws for the same seed and step: draw random numbers from "
+                "np.random.default_rng([seed, step])."
+            )
 
     def check_length(self, seq_len: float) -> None:  # noqa: B027  (most sources take any)
         """Refuse a sequence length T that the source cannot give; by default any length is accepted."""

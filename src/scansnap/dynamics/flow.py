@@ -36,7 +36,7 @@ from scansnap.validation.calls import Call, options_or_kwargs
 FloatArray = NDArray[np.float64]
 
 PIECE_BYTES = 2**28
-"""Runs are integrated so many at a time that their states take about this much memory."""
+"""Runs are integrated in groups whose states take about this much memory."""
 
 SMALL_STATE = 200_000
 """A run with at most this many entries is integrated by tensor operations on one thread."""

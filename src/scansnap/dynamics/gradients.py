@@ -242,7 +242,7 @@ def _modification(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor 
     """-V E' e_n for every class (R, K, H D), entries of merged rows weighed."""
     v, weighed = _class_directions(layout, attention_logits, bias)
     inverse, singular = torch.linalg.inv_ex(v @ weighed.mT)
-    # A run that is singular becomes NaN and so diverges; the others go on.
+    # A run that is singular becomes NaN and so diverges; the others continue.
     inverse = inverse.masked_fill((singular != 0)[:, None, None], torch.nan)
     return inverse @ weighed - weighed
 

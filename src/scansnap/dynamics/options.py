@@ -131,14 +131,14 @@ class Runs:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedOptions(Options):
-    """What may differ from run to run.
+    """Seeds and learning rates, which may differ between runs.
 
     A subclass states learning rates beside the seeds.
     """
 
     seeds: Seeds = field(
         default=0,
-        metadata=option("Seeds; several make several runs, as <0,1,2 or 0:10|range(10)>.", SeedsType(), separator=""),
+        metadata=option("Seeds, one for each run, such as <0,1,2 or 0:10|range(10)>.", SeedsType(), separator=""),
     )
 
     @classmethod
@@ -154,12 +154,14 @@ class SeedOptions(Options):
 
 def rate_option(of: str) -> dict[str, Any]:
     """The metadata of a field that is a learning rate."""
-    return option(f"Learning rate of {of}; several make several runs, as <1,10|[1, 10]>.", RatesType(), separator="")
+    return option(
+        f"Learning rate of {of}; a list such as <1,10|[1, 10]> makes several runs.", RatesType(), separator=""
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(SeedOptions):
-    """The learning rates of (Y, Z)."""
+    """Learning rates of (Y, Z)."""
 
     lr_y: Rates = field(metadata=rate_option("the decoder Y"))
     lr_z: Rates = field(metadata=rate_option("the attention logits Z"))
@@ -167,14 +169,14 @@ class RunOptions(SeedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
-    """Where runs are computed."""
+    """The device."""
 
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions(Options):
-    """What is recorded of a run."""
+    """What is recorded."""
 
     record: str | Quantity | Sequence[str | Quantity] = field(
         default=RECORDED,
@@ -199,7 +201,7 @@ class RecordOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientOptions(Options):
-    """Which gradient the decoder follows."""
+    """The decoder's gradient."""
 
     decoder_gradient: Literal["true", "modified"] = field(
         default="true",
@@ -211,33 +213,37 @@ class GradientOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(SeedOptions):
-    """How any system is trained."""
+    """Training, for every system."""
 
     steps: int = field(
         metadata=option(
-            "How many updates; record 0 is the start, record s the state after s updates.", axis=False, least=0
+            "The number of updates; record 0 is the start, record s the state after s updates.", axis=False, least=0
         )
     )
     optimizer: str | UpdateRule = field(
         default="sgd",
-        metadata=option(f"How parameters move: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS)),
+        metadata=option(f"The update rule: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS)),
     )
     momentum: float | None = field(
-        default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")
+        default=None, metadata=option("Momentum of sgd", least=0, below=1, none="is the optimizer's default")
     )
     schedule: str | Schedule = field(
         default="constant",
         metadata=option(
-            f"How the learning rates fall over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
+            f"How the learning rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
         ),
     )
     weight_decay: float = field(
         default=0.0,
-        metadata=option("Weight decay: each update also takes away the rate times this share of a parameter.", least=0),
+        metadata=option(
+            "Decoupled weight decay: each update also subtracts the rate times this share of a parameter.", least=0
+        ),
     )
     clip: float | None = field(
         default=None,
-        metadata=option("The largest norm of the gradient of all parameters", least=0, none="allows any"),
+        metadata=option(
+            "Gradient clipping: the largest norm of the gradient of all parameters", least=0, none="does not clip"
+        ),
     )
     record_every: int | None = field(
         default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
@@ -286,7 +292,7 @@ class TrainingOptions(SeedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(Options):
-    """The sequences of an update of (Y, Z)."""
+    """Batches and sequences of (Y, Z)."""
 
     batch_size: int | None = field(
         default=128,
@@ -317,7 +323,7 @@ class BatchOptions(Options):
 class TrainOptions(
     RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, BatchOptions, TrainingOptions, RunOptions
 ):
-    """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read.
+    """The options of `train`.  Vary them with `dataclasses.replace`; `write_experiment` writes them to a file.
 
     >>> from dataclasses import replace
     >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=100)
@@ -350,6 +356,7 @@ class TrainOptions(
         check_start_data(self, source)
         classes = source.classes
         source.check_length(self.seq_len)
+        source.check_repeats(self.batch_size, self.length)
         if classes.num_buckets:
             if self.layers > 1:
                 raise InputError("tokens depend on their position, which is for one layer: give layers=1.")
@@ -373,7 +380,7 @@ class TrainOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class TimeOptions(Options):
-    """How the flow goes from time to time."""
+    """Integration of the flow."""
 
     times: Sequence[float] | NDArray[np.floating] = field(
         metadata=option(
@@ -421,18 +428,18 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, FlowingOp
 
 @dataclass(frozen=True, kw_only=True)
 class SweepExecution(Options):
-    """How a sweep is carried out; this cannot change any number."""
+    """How a sweep is executed; no effect on the numbers."""
 
     memory: float | None = field(
         default=None,
         metadata=option(
-            "GiB that training may use at a time", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
+            "GiB of memory that training may use", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
         ),
     )
     shard_size: int | None = field(
         default=None,
         metadata=option(
-            "The most runs trained together", axis=False, least=1, none="takes a number that shows progress"
+            "The largest number of runs in a shard", axis=False, least=1, none="takes a number that shows progress"
         ),
     )
     cluster: str | None = field(

@@ -58,7 +58,7 @@ FIRST = "scan-and-snap"
 PUBLISHED: Mapping[str, Experiment] = MappingProxyType(
     {
         FIRST: Experiment(
-            "the default: the data of Figure 4 at larger rates, where attention visibly scans and snaps",
+            "what `scansnap train` shows by default: the data of Figure 4 at larger rates",
             "syn-small",
             replace(SYN_SMALL, lr_y=10.0, lr_z=20.0, steps=60, record_every=1),
         ),

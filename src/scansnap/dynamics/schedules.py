@@ -18,7 +18,7 @@ from scansnap.validation.registry import Registry
 
 
 class Schedule(Protocol):
-    """The share of the learning rates over a run.
+    """A learning-rate schedule: the factor on the rates, given the fraction of training completed (0 to 1).
 
     >>> class Halved:
     ...     def share(self, done: float) -> float:

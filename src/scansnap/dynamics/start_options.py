@@ -75,7 +75,7 @@ def _matrix(name: str, values: Any) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions(Options):
-    """Where training starts."""
+    """The start of training."""
 
     init: Init = field(
         default="zeros",

@@ -52,7 +52,7 @@ def train(classes: Trained, options: TrainingOptions, store: str | Path | None, 
     -------
     xarray.Dataset
         The loss and accuracy of a record are those of the batch that the next update uses (or would use).  A run whose
-        loss stops being finite has the status "diverged" and NaN from that step on; the others go on.
+        loss stops being finite has the status "diverged" and NaN from that step on; the others continue.
 
     Examples
     --------

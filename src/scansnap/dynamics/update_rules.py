@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Update:
-    """What a rule sees of one matrix, for all runs, at one update.
+    """The arguments of an update rule: one matrix, its gradient and the rule's memory, for all runs.
 
     >>> class Slowing:
     ...     def move(self, update: ss.Update) -> None:
@@ -76,9 +76,9 @@ class Update:
 
 
 class UpdateRule(Protocol):
-    """A rule by which a matrix moves; it holds only settings, and the engine holds its memory.
+    """An update rule for a matrix.  It holds only settings; the engine holds its memory.
 
-    Settings that results should name are fields of a dataclass, or public attributes.
+    Fields of a dataclass and public attributes are stored with the result as its settings.
 
     >>> class SignSgd:
     ...     def move(self, update: ss.Update) -> None:
@@ -101,7 +101,7 @@ def memory_of(rule: UpdateRule) -> tuple[str, ...]:
 
 
 def check_rule(rule: UpdateRule) -> None:
-    """Try two steps of a user's own rule on a small matrix, with three of its columns merged and apart.
+    """Try two steps of a user's own rule on a small matrix, with three of its columns merged and separate.
 
     They must end the same.  A fourth column stands for no entries, as padding does.
     """
@@ -129,8 +129,8 @@ def check_rule(rule: UpdateRule) -> None:
         if not torch.isfinite(matrix).all():
             raise InputError(f"{name} moves entries to numbers that are not finite where gradients are 0 or up to 3.")
         ends.append(matrix)
-    merged, apart = ends
-    if not torch.allclose(merged[..., every], apart, rtol=1e-6, atol=1e-9):
+    merged, separate = ends
+    if not torch.allclose(merged[..., every], separate, rtol=1e-6, atol=1e-9):
         raise InputError(
             f"{name} moves merged entries otherwise than the entries that they stand for: a rule that mixes entries "
             "must take update.folded for the gradient, and move the matrix by update.unfold(step)."

@@ -100,7 +100,7 @@ def explore(
     classes : SequenceClasses or a name
         What to learn from; also the path of a classes file.  By default two topics in words.
     options : TrainOptions, or options of `train` by name
-        Where the controls begin.
+        The initial values of the controls.
     height : int
         In pixels.
 
@@ -125,7 +125,8 @@ def _widget() -> Any:
         import traitlets
     except ImportError:
         raise ScanSnapError(
-            "explore needs anywidget: install scansnap[notebook], or use the command scansnap explore."
+            "explore needs anywidget, which is not installed here: run pip install '.[notebook]' in your clone of "
+            "scansnap, or use the command scansnap explore."
         ) from None
 
     class ExplorerWidget(anywidget.AnyWidget):

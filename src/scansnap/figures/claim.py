@@ -182,7 +182,7 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
     for i, (role, words) in enumerate(ROLES.items()):
         for shape, in_shape in (("o", inside | exact), ("<", (used == 0) & (not exact)), (">", ~inside & (used != 0))):
             drawn = in_shape & (roles == role)
-            if drawn.any():  # the layout makes room for dots that are not clipped, even where there are none
+            if drawn.any():  # the layout reserves space for dots that are not clipped, even if there are none
                 at = np.clip(np.nan_to_num(used[drawn], nan=np.inf), low, high)
                 axes.plot(at, places[drawn], shape, color=COLORS[i], markersize=8, clip_on=False, zorder=3)
         if (roles == role).any():

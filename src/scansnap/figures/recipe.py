@@ -75,7 +75,7 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureRecipe:
-    """A figure: its words, its numbers, its picture, and the tests of what it is said to show.
+    """A figure: its texts, its numbers, its picture, and the tests of its statements.
 
     >>> from scansnap.figures.catalog import recipe
     >>> recipe("9").title

@@ -99,7 +99,7 @@ def draw_words(dataset: xr.Dataset) -> Figure:
 
 
 def draw_pattern(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, *, inches: float) -> AxesImage:
-    """Draw one pattern (T, T) in a panel of so many inches; keys after the query, which it cannot see, stay white."""
+    """Draw one pattern (T, T) in a panel of `inches`; keys after the query, which it cannot see, stay white."""
     hidden = np.triu(np.ones_like(attention, dtype=bool), 1)
     image = axes.imshow(np.ma.masked_where(hidden, attention), **attention_colors(), aspect="equal")
     places = np.arange(len(words))

@@ -49,7 +49,7 @@ def watch_checkpoints(
     store : path, optional
         Where the snapshots are written; those that are there are not made again.
     allow_pickles : bool
-        Open pickled weights too, which can run any code of whoever made them.
+        Open pickled weights too; opening a pickle can run any code in it.
     on_checkpoint, on_note : functions
         Called with the number of the checkpoint, their count and its step; and with what is to be said.
     """

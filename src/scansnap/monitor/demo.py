@@ -42,7 +42,7 @@ def train_demo(
     seed: int = 0,
     on_snapshot: Callable[[int, float, Watch], None] = lambda step, loss, watching: None,
 ) -> tuple[Watch, dict[int, float]]:
-    """Train the model for so many steps and watch it; the watch, and the mean loss since the snapshot before by step.
+    """Train the model for `steps` steps and watch it; the watch, and the mean loss since the snapshot before by step.
 
     `on_snapshot` is called after each snapshot with the step, that loss and the watch.
     """

@@ -19,8 +19,8 @@ except ImportError:
 class LightningWatch(Callback):
     """Watches the module that Lightning trains, with its steps: the updates of its optimizers.
 
-    It takes what `ss.watch` takes but the model, which is called with the probe as the module's `forward` is.  The
-    watch is its attribute `watch` from the beginning of training.
+    It takes the arguments of `ss.watch` except the model.  The module's `forward` is called with the probe.  Its
+    attribute `watch` is the watch, from the beginning of training.
 
     >>> import torch
     >>> callback = ss.LightningWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(callbacks=[callback])

@@ -120,7 +120,7 @@ class Probe:
 
     @cached_property
     def checksum(self) -> str:
-        """Of the numbers in it, so that another probe of the same shape is told apart; empty for a function."""
+        """A checksum of its numbers, which distinguishes probes of the same shape; empty for a function."""
         sum_of_all = 0
         for call in self._calls:
             for name, value in _tensors(*call):
@@ -131,7 +131,7 @@ class Probe:
         return f"{sum_of_all:08x}" if self._calls else ""
 
     def pieces(self, at_most: int | None, *, repeat: bool = True) -> Iterator[Piece]:
-        """The probe in pieces of at most so many windows, the last of each call with the repeated windows."""
+        """The probe in pieces of at most this many windows, the last of each call with the repeated windows."""
         if self.function is not None:
             yield Piece((), {}, 0, 1, 0, function=self.function)
             return

@@ -159,7 +159,7 @@ class HeadQuantity:
             values = self.compute(measured)
         except Exception as error:
             if lacks_memory(error):
-                raise  # there may be room for fewer windows
+                raise  # memory may suffice for fewer windows
             raise QuantityError(
                 f"the quantity '{self.name}' fails ({type(error).__name__}: {brief(error)}): mend its function."
             ) from error
@@ -370,7 +370,7 @@ class Projections:
 
 
 def find_projections(module: nn.Module, heads: int, width: int) -> Projections | None:
-    """The projections of a module that attends with so many heads; None if it shows none.
+    """The projections of a module with this many heads; None if it shows none.
 
     Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.
     """

@@ -53,7 +53,7 @@ def follow(
 
 
 def view(snapshots: xr.Dataset, quantity: str, heading: str) -> RenderableType:
-    """What the terminal shows, most pressing first, since it may have no room for all.
+    """What the terminal shows, most urgent first, because it may not fit all.
 
     Where the training is, what is missing, how many heads have which verdict, the alarms, the map, the other verdicts.
     """

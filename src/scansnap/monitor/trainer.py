@@ -23,8 +23,8 @@ except ImportError:
 class TrainerWatch(TrainerCallback):
     """Watches the model that a `Trainer` trains, with its steps.
 
-    It takes what `ss.watch` takes but the model; tokens are called what the trainer's tokenizer calls them.  The watch
-    is its attribute `watch` from the beginning of training.
+    It takes the arguments of `ss.watch` except the model; tokens have the names that the trainer's tokenizer gives
+    them.  Its attribute `watch` is the watch, from the beginning of training.
 
     >>> import torch
     >>> callback = ss.TrainerWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(..., callbacks=[callback])

@@ -48,7 +48,7 @@ logits through diag(p) - pp', whose trace 1 - sum p^2 is at most 1 - top_1^2 <= 
 tenth of what an even row lets through.  The head hardly learns where to look any more."""
 
 EVEN = 0.02
-"""Attention is uniform if its entropy is within so many nats of the largest.  That distance is the divergence
+"""Attention is uniform if its entropy is within this many nats of the largest.  That distance is the divergence
 KL(p || even), so by Pinsker's inequality at most sqrt(0.02/2) = a tenth of the attention would have to move."""
 
 FEW_KEYS = 0.5
@@ -68,7 +68,7 @@ RECENT = 0.2
 
 @dataclass(frozen=True)
 class HeadHistory:
-    """What the snapshots say of one head; missing snapshots are left out.
+    """The measurements of one head over all snapshots; missing snapshots are left out.
 
     >>> history = ss.HeadHistory(0, 0, "attention", np.array([0, 50]), {"top_1": np.array([0.1, 0.9])})
     >>> history["top_1"]

@@ -40,7 +40,7 @@ class HeadVerdict:
 
 @validated
 def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
-    """Every verdict that holds at the last snapshot, most pressing first.
+    """Every verdict that holds at the last snapshot, most severe first.
 
     `dataset` has the snapshots of a watch; `kinds` selects verdicts by name.  A verdict that needs a quantity that
     cannot be measured on a head is not given; one that needs a quantity that was not recorded is refused if it is

@@ -16,6 +16,23 @@ from scansnap.results.metrics import find_snap, late_share
 from scansnap.runtime.errors import InputError
 from scansnap.validation.validate import validated
 
+__all__ = [
+    "distinct_entropy",
+    "distinctness",
+    "favored",
+    "favored_entropy",
+    "one_head",
+    "rate_of_change",
+    "record_dimension",
+    "snaps",
+    "sparsity",
+    "top_k_mass",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 @validated
 def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Dataset:

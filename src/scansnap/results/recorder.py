@@ -35,7 +35,7 @@ class Recorder:
     """The variables of a result, in memory or, with a path, in a store that one process writes.
 
     What goes on disk besides, such as two checkpoints while one replaces the other, takes up to `more_bytes`.  A store
-    of before may lack some of the options: `defaults` says what they were.
+    written by an earlier version may lack some of the options: `defaults` says what they were.
     """
 
     def __init__(

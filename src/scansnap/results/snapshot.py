@@ -35,7 +35,7 @@ class Parts:
 
 
 class Snapshot:
-    """All runs at one record.
+    """The state of all runs at one record.
 
     >>> @ss.quantity("layer", "head", "class", needs="attention")
     ... def largest(now: ss.Snapshot):

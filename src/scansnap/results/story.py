@@ -1,12 +1,12 @@
-"""What attention did in a run: when common tokens had lost, who won, and when the pattern froze.
+"""What attention did in a run: when common tokens lost it, which token won, and when the pattern froze.
 
-Common tokens *have lost* at the first record from which on their share of attention, averaged over classes, stays
+Common tokens *have lost* attention from the first record after which their share, averaged over classes, stays at least
 `LOST` below its start.  The *winner* of a class is the token it attends to most at the end; another token that has
 nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed* if
 one of them did not stay where it was (`metrics.py`).  Patterns are those of each class, layer and head.
 
-Where classes share every token none is distinct, and to say that common tokens lose would say nothing.  There the story
-is told of the tokens that a class does not favor (`measure.favored`), and begins with the most distinct ones.
+If classes share every token, none is distinct.  The story is then about the tokens that a class does not favor
+(`measure.favored`), and it begins with the most distinct tokens.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Winner:
         by_degrees = self.kind == "common" and self.distinctness is not None
         degree = f", distinctness {self.distinctness:.2f}" if by_degrees else ""
         is_close = self.second_share >= CLOSE * self.share > 0
-        close = f"; {self.second} close: {self.second_share:.0%}" if is_close else ""
+        close = f"; token {self.second} is close with {self.second_share:.0%}" if is_close else ""
         return f"token {self.token} for next token {self.next_token} ({self.kind}{degree}, {self.share:.0%}{close})"
 
 
@@ -90,18 +90,21 @@ class Story:
         """When and how far the tokens that should lose did, in words."""
         if self.losers_first is None or self.losers_last is None:
             return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
-        shares = f"{self.losers_first:.0%} → {self.losers_last:.0%} in all"
+        shares = f"their share went from {self.losers_first:.0%} to {self.losers_last:.0%}"
         if self.scan_step is None:
-            return f"{self.losers} lost less than {LOST:.0%} of attention ({shares})"
-        return f"{self.losers} had lost {LOST:.0%} of attention by {self.unit} {self.scan_step:,.6g} ({shares})"
+            return f"{self.losers} lost less than {LOST:.0%} of attention: {shares}"
+        return f"{self.losers} lost attention from {self.unit} {self.scan_step:,.6g} on: {shares}"
 
     def _win(self) -> str:
         return f"most attended: {_listed([str(winner) for winner in self.winners])}"
 
     def _snap(self) -> str:
         if self.snap_step is not None:
-            when, moved = f"at {self.unit} {self.snap_step:,.6g}", f"{self.moved_since:.0%} of attention moved since"
-            return f"snapped {when} ({moved})" if self.status == "frozen" else f"slowed {when}, but {moved}"
+            when = f"at {self.unit} {self.snap_step:,.6g}"
+            moved = f"{self.moved_since:.0%} of attention moved after that"
+            if self.status == "frozen":
+                return f"attention snapped {when} ({moved})"
+            return f"attention slowed {when}, but {moved}"
         if self.frozen:
             return f"{self.frozen} of {self.patterns} patterns have snapped"
         return f"no snap ({self.evidence}): {ADVICE[self.status]}"

@@ -10,7 +10,7 @@ from torch import Tensor
 WARM_UP = 1
 """Runs before a capture, which let libraries set themselves up and compile what is not compiled yet."""
 
-ROOM = 1 / 2
+FREE_SHARE = 1 / 2
 """The share of the device's memory that must never have been asked for, or what was freed is given back before a
 capture, which cannot do so itself; giving it back takes longer than the capture."""
 
@@ -46,6 +46,6 @@ def capture(work: Callable[[], object], state: Iterable[Tensor]) -> torch.cuda.C
 
 def _make_room() -> None:
     memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    if memory - torch.cuda.memory_reserved() < ROOM * memory:
+    if memory - torch.cuda.memory_reserved() < FREE_SHARE * memory:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

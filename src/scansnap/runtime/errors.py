@@ -18,7 +18,7 @@ LONGEST = 4000
 
 
 class ScanSnapError(Exception):
-    """Anything scansnap refuses to do; the message says why and what to do instead.
+    """The base class of scansnap's errors; the message says what is wrong and what to do.
 
     >>> try:
     ...     ss.load("nowhere.zarr")
@@ -58,6 +58,10 @@ def brief(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
 
 
+LISTED = 30
+"""The largest number of allowed names that an error lists if it also suggests one."""
+
+
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     """The error for a name that is not one of `allowed`, with the nearest allowed name."""
     names = [str(option) for option in allowed]
@@ -70,6 +74,8 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
         for match in get_close_matches(word, names, n=1, cutoff=near)
         if _unnumbered(match) != _unnumbered(word) or word.startswith(match)  # theorem_99 is no misspelled theorem_5
     ]
+    if nearest and len(names) > LISTED:
+        return InputError(f"unknown {kind} '{word}': did you mean '{nearest[0]}'?")
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
     return InputError(f"unknown {kind} '{word}': {hint}choose one of {', '.join(names)}.")
 

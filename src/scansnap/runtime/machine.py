@@ -151,5 +151,6 @@ def needs_torch(what: str) -> Iterator[None]:
         needed = TORCH_EXTRA.get((error.name or "").split(".")[0])
         if needed is None:
             raise
-        words = f"{what} needs {needed}, which is not installed here: pip install 'scansnap[torch]'."
-        raise InputError(words) from None
+        raise InputError(
+            f"{what} needs {needed}, which is not installed here: run pip install '.[torch]' in your clone of scansnap."
+        ) from None

@@ -33,7 +33,9 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise InputError("cluster needs Ray, which is not installed here: pip install 'scansnap[cluster]'.") from None
+        raise InputError(
+            "cluster needs Ray, which is not installed here: run pip install '.[cluster]' in your clone of scansnap."
+        ) from None
     if ray.is_initialized():
         yield ray
         return

@@ -73,7 +73,7 @@ def shortcuts(
     accept : collection of tuples
         Findings that are accepted, each as its kind, feature and label: what `read_baseline` returns.
     progress : bool, optional
-        Show progress bars, or nothing if false; by default bars on a terminal, and elsewhere a line now and then.
+        Show progress bars, or nothing if false; by default bars on a terminal, and elsewhere an occasional line.
 
     Returns
     -------

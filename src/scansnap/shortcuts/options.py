@@ -38,7 +38,7 @@ class EvidenceOptions(Options):
     texts: int = field(
         default=200_000, metadata=option("Different texts to test; of more, this many are drawn.", least=8)
     )
-    seed: int = field(default=0, metadata=option("Seed of everything that is drawn at random.", least=0))
+    seed: int = field(default=0, metadata=option("Seed of all random draws.", least=0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class State:
 
 @dataclass(frozen=True)
 class Preset:
-    """A setting with a name: `scansnap train --preset NAME` shows in seconds what the system is about.
+    """A named setting: `scansnap train --preset NAME` trains it in seconds.
 
     >>> ss.Preset("a fast start", train={"lr": 1.0, "steps": 10}).settings
     {}

@@ -27,7 +27,7 @@ OPERATIONS_PER_WEIGHT = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class WindowOptions(Options):
-    """The text as windows."""
+    """Windows of the text."""
 
     window: int = field(default=35, metadata=option("Tokens in a window.", least=2))
 
@@ -43,7 +43,7 @@ class ModelOptions(WindowOptions):
     norm: Literal["post", "pre"] = field(
         default="post", metadata=option("LayerNorm after (post) or before (pre) each part.")
     )
-    dropout: float = field(default=0.2, metadata=option("Share of activations that is dropped.", least=0, below=1))
+    dropout: float = field(default=0.2, metadata=option("Dropout probability.", least=0, below=1))
     positions: Literal["none", "sinusoidal", "alibi", "t5"] = field(
         default="sinusoidal", metadata=option("How the model knows positions; t5 learns a bias by distance.")
     )
@@ -157,19 +157,19 @@ LARGE_MODEL = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WindowOptions):
-    """The run, whatever the model."""
+    """The run, for both models."""
 
     model: ModelName = field(
         default="transformer",
         metadata=option("What is trained: a regular transformer, or the paper's own model with Y and Z of all tokens."),
     )
     lr_y: float = field(
-        default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0, most=1e30)
+        default=5.0, metadata=option("Learning rate of all parameters but those of <--lr-z|lr_z>.", least=0, most=1e30)
     )
     lr_z: float | None = field(
         default=None,
         metadata=option(
-            "Learning rate of what makes attention logits: Z, or W_Q, W_K, a t5 bias",
+            "Learning rate of the attention logits: of Z, or of W_Q, W_K and a t5 bias",
             least=0,
             most=1e30,
             none="is lr_y",
@@ -192,10 +192,10 @@ class RunOptions(WindowOptions):
     )
     evaluate_every: int | None = field(
         default=None,
-        metadata=option("Updates between validation losses, which go with records", least=1, none="measures the last"),
+        metadata=option("Updates between validation losses", least=1, none="measures the last"),
     )
     patterns: int = field(
-        default=4, metadata=option("Windows of the validation split whose attention is kept.", least=0)
+        default=4, metadata=option("Windows of the validation split whose attention is recorded.", least=0)
     )
     save_model: Literal["auto", "always", "never"] = field(
         default="auto",
@@ -227,7 +227,7 @@ class TextOptions(ModelOptions, RunOptions):
     5.0
     """
 
-    optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))
+    optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("The optimizer."))
     momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
     weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0, most=1e30))
     clip: float | None = field(
@@ -266,7 +266,7 @@ class YZTextOptions(YZModelOptions, RunOptions):
     lr_y: float = 30.0
     batch_size: int = YZ_BATCH_SIZE
     queries: int = field(
-        default=30, metadata=option("Most frequent tokens whose row of Z is kept, and whose winners are.", least=0)
+        default=30, metadata=option("The most frequent tokens whose rows of Z and winners are recorded.", least=0)
     )
 
 

@@ -168,8 +168,8 @@ def relative_gain(
     3.0
     """
     p, q = numbers("prob", prob, above=0), numbers("other_prob", other_prob, above=0)
-    apart = numbers("logit", logit) - numbers("other_logit", other_logit)
-    return np.expm1(2 * (np.log(p / q) + apart))[()]
+    difference = numbers("logit", logit) - numbers("other_logit", other_logit)
+    return np.expm1(2 * (np.log(p / q) + difference))[()]
 
 
 @formula

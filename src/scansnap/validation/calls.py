@@ -32,10 +32,10 @@ OptionsType = TypeVar("OptionsType", bound=Options, contravariant=True)
 
 CALL_DOCUMENTATION = """\
 store : path, optional
-    Write the result there during the work.  Interrupted work continues from there to identical numbers; a finished
-    result is read, not computed again.
+    Write the result there while it is computed.  If the call is interrupted, the same call resumes and gives
+    identical numbers.  A finished result is read and not computed again.
 progress : bool, optional
-    Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then."""
+    Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 An option is a field of a frozen dataclass: its type, its default and, in `option(...)`, what it means and how its value
 is checked and read.  Signatures and their documentation, flags of the command line, keys of TOML files, axes of sweeps
 and the attributes of results are derived from the field.  Where something is written differently in a shell and in
-Python, the meaning has both: "several make several runs, as <1,10|[1, 10]>".
+Python, the meaning has both: "a list such as <1,10|[1, 10]> makes several runs".
 
     @dataclass(frozen=True, kw_only=True)
     class MyOptions(Options):

@@ -78,7 +78,7 @@ class ResidualType(ArgumentType):
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(Options):
-    """One layer in (Y, Z)."""
+    """The layer of (Y, Z)."""
 
     normalization: str | Normalization = field(
         default="l2",
@@ -145,7 +145,7 @@ BASIC = Layer()
 
 @dataclass(frozen=True, kw_only=True)
 class Depth(Options):
-    """How many layers there are."""
+    """Several layers."""
 
     layers: int = field(
         default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)

@@ -38,6 +38,8 @@ def _check_map(part: AttentionMap) -> None:
             f"{name} attends to a token that is absent: where log_a is -inf attention must be zero, as it is after a "
             "product with log_a.exp()."
         )
+    if (c < 0).any():
+        raise InputError(f"{name} gives negative attention for logits between -1 and 1: give numbers of at least 0.")
     if isinstance(part, ClosedFormMap):
         slopes = called(name, part.backward, z.detach(), log_a, c.detach(), torch.ones_like(z))
         if not isinstance(slopes, tuple) or len(slopes) != 2:
@@ -57,8 +59,8 @@ def _check_normalization(part: Normalization, spreads: bool) -> None:
     merged = _of_shape(called(name, part.forward, x, TokenRows(7, nu)), x, f"{name}: forward")
     if not spreads and merged[..., 3:].any():
         raise InputError(f"{name} gives an entry to tokens that do not occur: set spreads = True in its class.")
-    apart = _of_shape(called(name, part.forward, x[..., every], TokenRows(7)), x[..., every], f"{name}: forward")
-    if not torch.allclose(merged[..., every], apart, rtol=1e-9, atol=1e-12):
+    separate = _of_shape(called(name, part.forward, x[..., every], TokenRows(7)), x[..., every], f"{name}: forward")
+    if not torch.allclose(merged[..., every], separate, rtol=1e-9, atol=1e-12):
         raise InputError(
             f"{name} sums over rows, some of which stand for several tokens: use rows.mean(x), rows.length(x), or "
             "rows.weigh(x).sum(-1, keepdim=True)."
