@@ -102,11 +102,11 @@ from .systems.yz.architecture import ADDITIONS as ADDITIONS
 from .systems.yz.architecture import Addition as Addition
 from .systems.yz.attention import ATTENTION_MAPS as ATTENTION_MAPS
 from .systems.yz.attention import AttentionMap as AttentionMap
+from .systems.yz.layer import RegularTransformer as RegularTransformer
 from .systems.yz.layer import YZTransformer as YZTransformer
 from .systems.yz.normalization import NORMALIZATIONS as NORMALIZATIONS
 from .systems.yz.normalization import Normalization as Normalization
-from .systems.yz.regular import RegularTransformer as RegularTransformer
-from .systems.yz.rows import TokenRows as TokenRows
+from .systems.yz.normalization import TokenRows as TokenRows
 from .text.options import TextOptions as TextOptions
 from .text.options import YZTextOptions as YZTextOptions
 from .text.train import text_training as text_training

@@ -30,8 +30,7 @@ from torch.nn import functional
 from scansnap.systems.yz.architecture import ADD_QUERY, Addition
 from scansnap.systems.yz.attention import SOFTMAX, AttentionMap, ClosedFormMap
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.normalization import ClosedFormNormalization, Normalization
-from scansnap.systems.yz.rows import TokenRows
+from scansnap.systems.yz.normalization import ClosedFormNormalization, Normalization, TokenRows
 
 
 class Directions(Protocol):

@@ -29,7 +29,7 @@ from scansnap.dynamics.yz_tasks import YZTraining, matrix_entries, needs_decoder
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.machine import find_device
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.layered import layered_logits
+from scansnap.systems.yz.layer import layered_logits
 
 LAYER_STREAM = 2**61
 """Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""
@@ -123,7 +123,7 @@ class LayerModel(TensorModel):
 
 
 class LayersModel(TensorModel):
-    """Several layers (`systems/yz/layered.py`): the residual in closed form, the rest by autograd."""
+    """Several layers (`systems/yz/layer.py`): the residual in closed form, the rest by autograd."""
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         self._options = options = work.options
