@@ -46,13 +46,13 @@ from .dynamics.options import FlowOptions as FlowOptions
 from .dynamics.options import TrainOptions as TrainOptions
 from .dynamics.published import PUBLISHED as PUBLISHED
 from .dynamics.published import Experiment as Experiment
-from .dynamics.schedules import SCHEDULES as SCHEDULES
-from .dynamics.schedules import Schedule as Schedule
 from .dynamics.sweep import sweep as sweep
 from .dynamics.train import train as train
 from .dynamics.update_rules import OPTIMIZERS as OPTIMIZERS
+from .dynamics.update_rules import SCHEDULES as SCHEDULES
 from .dynamics.update_rules import SGD as SGD
 from .dynamics.update_rules import Adam as Adam
+from .dynamics.update_rules import Schedule as Schedule
 from .dynamics.update_rules import Update as Update
 from .dynamics.update_rules import UpdateRule as UpdateRule
 from .explorer.page import explore as explore

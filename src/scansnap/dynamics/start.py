@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.position_bias import bias_by_bucket
-from scansnap.dynamics.prior import prior_logits
-from scansnap.dynamics.start_options import StartArrays, StartOptions
+from scansnap.dynamics.start_options import StartArrays, StartOptions, bias_by_bucket, prior_logits
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory
 from scansnap.systems.yz.architecture import BASIC, Layer

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.integrate import DOP853, LSODA, OdeSolver
 from torch import Tensor
 
-from scansnap.dynamics.options import DeviceOptions, FlowingOptions, Rates, Runs, TrainingOptions, rate_option
+from scansnap.dynamics.options import FlowingOptions, Rates, Runs, TrainingOptions, rate_option
 from scansnap.dynamics.task import FlowRuns, FlowTask, Task, Training, TrainTask
 from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel
 from scansnap.dynamics.update_rules import memory_of
@@ -45,11 +45,6 @@ AT_ONCE = 128
 
 SMALL = 5_000_000
 """Runs that hold at most this many numbers use one thread for their tensor operations."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SystemTrainOptions(DeviceOptions, TrainingOptions):
-    """The options of `train` for any system; those of one system have its rates and its quantities too."""
 
 
 def system_options(system: System, base: type[Options]) -> type[Options]:
@@ -74,7 +69,7 @@ def _make_options(system: System, base: type[Options]) -> type[Options]:
     return make_dataclass(f"{type(system).__name__}Options", stated, bases=(base,), frozen=True, kw_only=True)
 
 
-Checked = TypeVar("Checked", SystemTrainOptions, FlowingOptions)
+Checked = TypeVar("Checked", TrainingOptions, FlowingOptions)
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class SystemTask(Task, Generic[Checked]):
 
 
 @dataclass(frozen=True)
-class SystemTraining(SystemTask[SystemTrainOptions], TrainTask):
+class SystemTraining(SystemTask[TrainingOptions], TrainTask):
     """A system to train."""
 
     @property

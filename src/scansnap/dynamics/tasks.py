@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import FlowingOptions, FlowOptions, TrainOptions
+from scansnap.dynamics.options import FlowingOptions, FlowOptions, TrainingOptions, TrainOptions
 from scansnap.dynamics.task import FlowTask, TrainTask
 from scansnap.dynamics.yz_tasks import YZFlow, YZTraining
 from scansnap.runtime.machine import needs_torch
@@ -44,8 +44,8 @@ def train_options(system: object) -> type[Options]:
     if not isinstance(checked, System):
         return TrainOptions
     with needs_torch(f"the system {checked.label}"):
-        from scansnap.dynamics.system_tasks import SystemTrainOptions, system_options
-    return system_options(checked, SystemTrainOptions)
+        from scansnap.dynamics.system_tasks import system_options
+    return system_options(checked, TrainingOptions)
 
 
 def flow_options(system: object) -> type[Options]:
