@@ -41,7 +41,7 @@ from .dynamics.config import read_experiment as read_experiment
 from .dynamics.config import read_sweep as read_sweep
 from .dynamics.config import write_experiment as write_experiment
 from .dynamics.flow import flow as flow
-from .dynamics.gradient_check import compare_gradients as compare_gradients
+from .dynamics.gradients import compare_gradients as compare_gradients
 from .dynamics.options import FlowOptions as FlowOptions
 from .dynamics.options import TrainOptions as TrainOptions
 from .dynamics.published import PUBLISHED as PUBLISHED

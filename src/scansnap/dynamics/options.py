@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +26,7 @@ from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.yz.architecture import BASIC, Layer
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
-from scansnap.validation.options import Options, option, options_of
+from scansnap.validation.options import Options, defaults_of, option, options_of, values_of
 from scansnap.validation.user_code import is_own
 
 MOST_RECORDS = 10**7
@@ -469,3 +469,16 @@ class SweepExecution(Options):
         default=None, metadata=option("ray for a cluster on this machine, or the address of a cluster.", axis=False)
     )
     retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))
+
+
+USED_BEFORE = {"record", "record_every", "steps", "dtype", *options_of(TimeOptions), *options_of(StartOptions)}
+USED_BEFORE |= set(options_of(BatchOptions))
+"""Options that an engine gets as a start, as batches, or not at all."""
+
+
+def unknown_options(options: Options, known: Collection[str]) -> list[str]:
+    """The options with another value than their default that an engine with these names does not know."""
+    rates = options.rate_names() if isinstance(options, SeedOptions) else []
+    used = {"seeds", *rates, *USED_BEFORE, *known}
+    defaults = defaults_of(type(options))
+    return [name for name, value in values_of(options).items() if name not in used and value != defaults.get(name)]
