@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from scansnap.dynamics.options import Rates, Seeds
-from scansnap.dynamics.start_options import Init, PositionBias, Prior
+from scansnap.dynamics.start import Init, PositionBias, Prior
 
 HOME = r"~?(?:\w+\.)*"
 ARRAY_LIKE = re.compile(

@@ -175,7 +175,7 @@ def gradients(
 ) -> Gradients:
     """Lemma 1 for y (R, H D, C) and z (R, Q H, S); Lemma 3's decoder gradient if `modified`.
 
-    `bias` (R, 1, G) is added to z by bucket of positions (`start_options.py`), for batches that have them.  The dz of a
+    `bias` (R, 1, G) is added to z by bucket of positions (`start.py`), for batches that have them.  The dz of a
     sequence under the softmax sums to zero; if `balanced`, what rounding leaves of the sum is taken out, which a stiff
     flow would add up (`yz_flow.py`).
     """
@@ -267,7 +267,7 @@ def biased_counts(buckets: Tensor, bias: Tensor) -> Tensor:
 
 
 def bias_gradient(buckets: Tensor, bias: Tensor, counts: Tensor, dlog_a: Tensor) -> Tensor:
-    """dJ/db (R, 1, G) from a and dJ/d ln a (R, B, S) of each sequence, summed over heads (`start_options.py`)."""
+    """dJ/db (R, 1, G) from a and dJ/d ln a (R, B, S) of each sequence, summed over heads (`start.py`)."""
     per_count = torch.where(counts > 0, dlog_a / counts, 0.0)  # an absent token has no share and no gradient
     return (_bucket_weights(bias) * (buckets * per_count[:, :, None]).sum((1, 3)))[:, None]
 

@@ -440,7 +440,7 @@ def mean_rows(y, row_multiplicity, num_tokens, out):
 
 @njit(error_model="numpy")
 def weigh_buckets(bias, buckets, scale, weights):
-    """Fill scale with exp(b_g), the largest 1, and weights with a_l = sum_g exp(b_g) a_gl (`start_options.py`)."""
+    """Fill scale with exp(b_g), the largest 1, and weights with a_l = sum_g exp(b_g) a_gl (`start.py`)."""
     top = largest(bias[0])
     for g in range(bias.shape[1]):
         scale[g] = math.exp(bias[0, g] - top)

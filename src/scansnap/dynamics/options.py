@@ -1,7 +1,7 @@
 """The options of `train` and `flow`, each stated once.
 
 Options of one concept are stated beside it: the layer in `systems/yz/architecture.py`, the start in
-`dynamics/start_options.py`.  This module combines them with those of training itself, and checks them against each
+`dynamics/start.py`.  This module combines them with those of training itself, and checks them against each
 other and against the data.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
-from scansnap.dynamics.start_options import StartOptions, bias_by_bucket, prior_logits
+from scansnap.dynamics.start import StartOptions, bias_by_bucket, prior_logits
 from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule, rate_shares
 from scansnap.results.quantities import QUANTITIES, RECORDED
 from scansnap.runtime.errors import InputError, short_repr

@@ -73,21 +73,28 @@ class YZTensorEngine(TensorEngine):
         super().__init__(model, work.options, len(runs), self.numbers_per_run(work) * len(runs))
 
 
-class LayerModel(TensorModel):
-    """One layer, by the closed form of `gradients.py` or, for parts without one, by autograd."""
+class YZModel(TensorModel):
+    """What one layer and several have in common."""
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
-        options, device = work.options, find_device(work.options.device)
-        dtype = getattr(torch, options.dtype)
-        self._work, self._start, self._seeds = work, start, runs.seed
+        options = work.options
+        self._work, self._start, self._seeds, self._options = work, start, runs.seed, options
+        dtype, device = getattr(torch, options.dtype), find_device(options.device)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
         drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
         self._batches = TensorBatches(self._layout, drawn, runs.seed)
-        self._modified = options.decoder_gradient == "modified"
 
-        def put(array: NDArray[np.generic]) -> Tensor:
-            return torch.as_tensor(array, dtype=dtype, device=device).clone()
+    def _put(self, array: NDArray[np.generic]) -> Tensor:
+        """A copy on the device, in the precision of the runs."""
+        return torch.as_tensor(array, dtype=self._layout.probs.dtype, device=self._layout.probs.device).clone()
 
+
+class LayerModel(YZModel):
+    """One layer, by the closed form of `gradients.py` or, for parts without one, by autograd."""
+
+    def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
+        super().__init__(work, start, runs)
+        self._modified, put = work.options.decoder_gradient == "modified", self._put
         rate_y, rate_z = (put(rates).reshape(-1, 1, 1) for rates in (runs.rates["lr_y"], runs.rates["lr_z"]))
         self.parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
         self.rates = {"decoder": rate_y, "attention_logits": rate_z, "position_bias": rate_z}
@@ -96,7 +103,7 @@ class LayerModel(TensorModel):
         self._bias: Tensor | None = None
         if start.position_bias is not None:
             self._bias = put(start.position_bias).expand(len(runs), 1, -1).clone()
-            if options.learn_position_bias:
+            if work.options.learn_position_bias:
                 self.parameters["position_bias"] = self._bias
         if self._modified:
             check_independent(self._layout, self.parameters["attention_logits"], self._bias)
@@ -132,27 +139,18 @@ class LayerModel(TensorModel):
         )
 
 
-class LayersModel(TensorModel):
+class LayersModel(YZModel):
     """Several layers (`systems/yz/layer.py`): the residual in closed form, the rest by autograd."""
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
-        self._start, self._options = start, work.options
+        super().__init__(work, start, runs)
         options = work.options
-        dtype, device = getattr(torch, options.dtype), find_device(options.device)
-        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
-        self._batches = TensorBatches(self._layout, drawn, runs.seed)
         self._population = population_batch(self._layout, len(runs))
-        self._query = torch.as_tensor(_query_features(start.layout), device=device)
-        self.parameters = {
-            name: torch.as_tensor(values, dtype=dtype, device=device)
-            for name, values in _layers_start(start.layout, options, runs).items()
-        }
+        self._query = torch.as_tensor(_query_features(start.layout), device=self._layout.probs.device)
+        first = _layers_start(start.layout, options, runs)
+        self.parameters = {name: self._put(values) for name, values in first.items()}
         by_matrix = {"decoder": runs.rates["lr_y"], "attention": runs.rates["lr_z"]}
-        self.rates = {
-            name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
-            for name in self.parameters
-        }
+        self.rates = {name: self._put(by_matrix[name.split("_")[0]]).reshape(-1, 1, 1) for name in self.parameters}
         per_run = YZTensorEngine.numbers_per_run(work)
         piece = len(runs) if options.device != "cpu" else max(1, int(AT_ONCE // per_run))
         self._pieces = [slice(first, first + piece) for first in range(0, len(runs), piece)]
