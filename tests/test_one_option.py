@@ -52,14 +52,18 @@ assert ss.read_experiment("experiment.toml")[1] == options
 
 @pytest.fixture
 def package_with_one_more_option(tmp_path: Path) -> Path:
-    """A copy of the package, with its compiled code, in which one field was added, and nothing else."""
+    """A copy of the package, with its compiled code, in which one field was added, and its name to an engine's list."""
     source = tmp_path / "src"
     shutil.copytree(Path(scansnap.__file__).parent, source / "scansnap")
-    module = source / "scansnap" / "dynamics" / "options.py"
-    text = module.read_text()
-    anchor = "    steps: int = field("
-    assert text.count(anchor) == 1
-    module.write_text(text.replace(anchor, FIELD.lstrip("\n") + anchor))
+    field, known = "    steps: int = field(", "KNOWN = {"
+    for file, anchor, new in (
+        ("options.py", field, FIELD.lstrip("\n") + field),
+        ("kernel_engine.py", known, f'{known}"patience", '),
+    ):
+        module = source / "scansnap" / "dynamics" / file
+        text = module.read_text()
+        assert text.count(anchor) == 1
+        module.write_text(text.replace(anchor, new))
     return source
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 
 from scansnap.dynamics.options import Rates, Seeds
-from scansnap.dynamics.position_bias import PositionBias
-from scansnap.dynamics.prior import Prior
-from scansnap.dynamics.start_options import Init
+from scansnap.dynamics.start import Init, PositionBias, Prior
 
 HOME = r"~?(?:\w+\.)*"
 ARRAY_LIKE = re.compile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import scansnap as ss
@@ -12,6 +13,7 @@ from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.task import Engine
 from scansnap.dynamics.yz_tasks import YZTraining
+from scansnap.systems.yz.compact import CompactLayout
 
 
 def random_matrices(classes: ss.SequenceClasses, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -74,16 +76,67 @@ def engine_of(kind: Any, classes: ss.DataSource, **options: Any) -> Any:
 
 def logits_of(engine: Engine) -> np.ndarray:
     """z (R, Q H, S), with the prior in it."""
-    logits = engine.show(()).attention_logits
-    assert logits is not None
-    return logits
+    return engine.state()["attention_logits"].copy()
 
 
 def decoder_of(engine: Engine) -> np.ndarray:
     """y (R, H D, C)."""
-    decoder = engine.show(("decoder",)).decoder
-    assert decoder is not None
-    return decoder
+    return engine.state()["decoder"].copy()
+
+
+RATE = 2.0**40  # a power of two: multiplying and dividing by it loses nothing
+
+
+def observed_gradient(
+    kind: Any, classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray, **options: Any
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """dJ/dY (H D, M) and dJ/dz (Q H, S) on the rows that are kept, and the loss, from one update at a huge rate."""
+    options = {"init": (decoder, attention), "lr_y": RATE, "lr_z": RATE, **options}
+    engine, layout = engine_of(kind, classes, **options), start_of(classes, **options).layout
+    before_y, before_z = decoder_of(engine)[0], logits_of(engine)[0]
+    loss = engine.advance(1)[0][0, 0]
+    dy = (decoder_of(engine)[0] - before_y)[:, layout.column_of_token] / RATE
+    return dy, (logits_of(engine)[0] - before_z) / RATE, loss
+
+
+def rows_of(layout: CompactLayout, full: np.ndarray) -> np.ndarray:
+    """The rows of (H, M, M) that the layout keeps, (H D, M); the last may be a mean of many."""
+    own = full[:, layout.decoder_tokens]
+    if len(layout.other_tokens):
+        own = np.concatenate([own, full[:, layout.other_tokens].mean(1)[:, None]], axis=1)
+    return own.reshape(-1, full.shape[-1])
+
+
+def check_gradient(
+    kind: Any,
+    classes: ss.SequenceClasses,
+    decoder: np.ndarray,
+    attention: np.ndarray,
+    sequences: np.ndarray,
+    owner: np.ndarray,
+    **options: Any,
+) -> None:
+    """Compare an engine with autograd of the plain M x M model on the sequences of its first batch, to 1e-12."""
+    layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
+    heads, size = options.get("heads", 1), classes.vocab_size
+    prior = options.get("attention_prior", np.zeros(size))
+    dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
+    dy, dz = dy.reshape(heads, size, size), dz.reshape(heads, size, size)
+    options = {"batch_size": len(sequences), "seq_len": sequences.shape[1], **options}
+    found_y, found_z, found_loss = observed_gradient(kind, classes, decoder, attention, **options)
+    layout = start_of(classes, init=(decoder, attention), **layer).layout
+    # Rows that are one in the layout move alike, so that their mean moves as each of them does.
+    assert relative(found_y, rows_of(layout, dy)) < 1e-12
+    # Z's gradient is a difference of projections: measured against the larger of it and what reaches the tokens.
+    expected = dz[:, classes.queries][:, :, layout.rows].swapaxes(0, 1).reshape(found_z.shape)
+    assert np.linalg.norm(found_z - expected) < 1e-12 * max(np.linalg.norm(dz), np.linalg.norm(dy))
+    assert found_loss == pytest.approx(loss, rel=1e-12)
+    # What the layout leaves out has no gradient.
+    dy[:, layout.decoder_tokens] = 0
+    dy[:, layout.other_tokens] = 0
+    dz[:, classes.queries[:, None], layout.rows] = 0
+    assert not dy.any()
+    assert not dz.any()
 
 
 def population_gradients(

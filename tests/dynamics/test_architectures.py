@@ -17,16 +17,23 @@ from scansnap.data.sampling import CHOICE_STREAM, choose
 from scansnap.dynamics.gradients import directions, population_batch, token_weights
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.task import Engine
-from scansnap.dynamics.update_rules import SGD
 from scansnap.dynamics.yz_tasks import engine_for
 from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.systems.yz.attention import Softmax
-from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.normalization import L2Normalization
-from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, relative, start_of, work_of
+from tests.dynamics.reference import (
+    RATE,
+    check_gradient,
+    decoder_of,
+    engine_of,
+    logits_of,
+    relative,
+    rows_of,
+    start_of,
+    work_of,
+)
 from tests.strategies import sequence_classes
 
-RATE = 2.0**40
 SWITCHES: dict[str, dict[str, Any]] = {
     "layer norm": {"normalization": "layer"},
     "residual": {"residual": True},
@@ -54,28 +61,15 @@ def matrices(classes: ss.SequenceClasses, seed: int, heads: int = 1) -> tuple[np
     return (y[0], z[0]) if heads == 1 else (y, z)
 
 
-def rows_of(layout: CompactLayout, full: np.ndarray, *, mean: bool) -> np.ndarray:
-    """The rows of (H, M, M) that the layout keeps, (H D, M); the last is a mean of many, or their sum."""
-    own = full[:, layout.decoder_tokens]
-    if len(layout.other_tokens):
-        rest = full[:, layout.other_tokens]
-        own = np.concatenate([own, (rest.mean(1) if mean else rest.sum(1))[:, None]], axis=1)
-    return own.reshape(-1, full.shape[-1])
-
-
 @BOTH
 @CASES
 @settings(max_examples=5)
 @given(classes=sequence_classes(), seed=st.integers(0, 10**6))
 def test_against_autograd(kind: type[Engine], switches: dict[str, Any], classes: ss.SequenceClasses, seed: int) -> None:
-    options = dict(switches)
-    heads = options.get("heads", 1)
-    decoder, attention = matrices(classes, seed, heads)
-    prior = np.random.default_rng(seed).normal(size=classes.vocab_size)
-    if options.pop("attention_prior", False):
-        options["attention_prior"] = prior
-    else:
-        prior = 0 * prior
+    options = {**switches, "seeds": seed}
+    decoder, attention = matrices(classes, seed, options.get("heads", 1))
+    if "attention_prior" in options:
+        options["attention_prior"] = np.random.default_rng(seed).normal(size=classes.vocab_size)
     batch, length = 6, 7
     if (count := options.get("num_sequences")) is None:
         sequences, owner = ss.sample_sequences(classes, num=batch, seq_len=length, seed=seed)
@@ -84,38 +78,7 @@ def test_against_autograd(kind: type[Engine], switches: dict[str, Any], classes:
         choose(np.uint64(seed), CHOICE_STREAM, count, selected)
         sequences, owner = ss.sample_sequences(classes, num=count, seq_len=length, seed=seed)
         sequences, owner = sequences[selected[0]], owner[selected[0]]
-    layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
-    dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
-    engine = engine_of(
-        kind,
-        classes,
-        init=(decoder, attention),
-        lr_y=RATE,
-        lr_z=RATE,
-        seeds=seed,
-        batch_size=batch,
-        seq_len=length,
-        **options,
-    )
-    layout = start_of(classes, init=(decoder, attention), **layer).layout
-    before_y, before_z = decoder_of(engine)[0], logits_of(engine)[0]
-    found_loss = engine.advance(1)[0][0, 0]
-    found_y = ((decoder_of(engine)[0] - before_y) / RATE)[:, layout.column_of_token]
-    found_z = (logits_of(engine)[0] - before_z) / RATE
-    size = classes.vocab_size
-    dy, dz = dy.reshape(heads, size, size), dz.reshape(heads, size, size)
-    # Rows that are one in the layout move alike, so that their mean moves as each of them does.
-    assert relative(found_y, rows_of(layout, dy, mean=True)) < 1e-12
-    expected = dz[:, classes.queries][:, :, layout.rows].swapaxes(0, 1).reshape(found_z.shape)
-    assert np.linalg.norm(found_z - expected) < 1e-12 * max(np.linalg.norm(dz), np.linalg.norm(dy))
-    assert found_loss == pytest.approx(loss, rel=1e-12)
-    # What the layout leaves out has no gradient.
-    dy[:, layout.decoder_tokens] = 0
-    if len(layout.other_tokens):
-        dy[:, layout.other_tokens] = 0
-    dz[:, classes.queries[:, None], layout.rows] = 0
-    assert np.abs(dy).max() == 0
-    assert np.abs(dz).max() == 0
+    check_gradient(kind, classes, decoder, attention, sequences, owner, **options)
 
 
 @BOTH
@@ -179,7 +142,7 @@ def test_optimizers_on_whole_matrices(
     layout = start_of(classes, init=(decoder, attention), **architecture).layout
     assert layout.num_columns < 9
     whole = model.decoder.detach().numpy().reshape(heads, 9, 9)
-    assert relative(decoder_of(engine)[0][:, layout.column_of_token], rows_of(layout, whole, mean=True)) < 1e-10
+    assert relative(decoder_of(engine)[0][:, layout.column_of_token], rows_of(layout, whole)) < 1e-10
     z = model.attention_logits.detach().numpy().reshape(heads, 9, 9)[:, classes.queries][:, :, layout.rows]
     assert relative(logits_of(engine)[0], z.swapaxes(0, 1).reshape(-1, layout.num_rows)) < 1e-10
 
@@ -210,23 +173,7 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
     result = (v[0] @ moved).numpy()[:, columns]
     alpha = torch.softmax((v[0] @ torch.from_numpy(before)[0])[:, torch.from_numpy(columns)], dim=1).numpy()
     expected = (np.eye(classes.vocab_size)[classes.next_token] - alpha) * classes.weights[:, None]
-    assert relative(result, expected) < 1e-9
-
-
-def test_one_head_of_the_basic_layer_is_the_kernel_s(monkeypatch) -> None:
-    """The tensor path with every switch at rest does what the kernel does; a wrong projection would be seen."""
-    classes = ss.syn_medium(num_query=3)
-
-    def logits() -> np.ndarray:
-        engine = engine_of(YZTensorEngine, classes, steps=20, momentum=0.9)
-        engine.advance(20)
-        return logits_of(engine)
-
-    kernel = engine_of(KernelEngine, classes, steps=20, momentum=0.9)
-    kernel.advance(20)
-    assert relative(logits(), logits_of(kernel)) < 1e-10
-    monkeypatch.setattr(L2Normalization, "project", lambda self, unit, g, rows: g)
-    assert relative(logits(), logits_of(kernel)) > 1e-3
+    assert relative(result, expected) < 1e-10
 
 
 class Warm(Softmax):
@@ -238,10 +185,6 @@ class Warm(Softmax):
 
 class Unchanged(L2Normalization):
     """A user's normalization."""
-
-
-class Still(SGD):
-    """A user's rule."""
 
 
 def test_the_kernel_takes_built_in_parts_alone() -> None:
@@ -256,7 +199,7 @@ def test_the_kernel_takes_built_in_parts_alone() -> None:
         {"decoder_gradient": "modified"},
     ):
         assert engine_for(work_of(ss.syn_small(), **switch)) is KernelEngine
-    for part in ({"attention_map": Warm()}, {"normalization": Unchanged()}, {"optimizer": Still()}):
+    for part in ({"attention_map": Warm()}, {"normalization": Unchanged()}):
         work = work_of(ss.syn_small(), **part)
         assert not KernelEngine.serves(work)
         assert engine_for(work) is YZTensorEngine
@@ -280,35 +223,6 @@ def test_uniform_starts_are_what_they_say(architecture: dict[str, Any]) -> None:
         assert 0.6 * expected < spread < 1.5 * expected  # 34 entries: four standard errors
 
 
-def test_flow_is_the_limit_of_training_for_every_layer() -> None:
-    """Unit steps at rates 1/2, 1/4 and 1/8 as large: the difference to the flow falls in proportion."""
-    classes = ss.syn_medium(num_query=2)
-    layer: dict[str, Any] = {
-        "normalization": "layer",
-        "residual": True,
-        "heads": 2,
-        "init": "uniform",
-        "attention_prior": {"common": -0.5},
-    }
-    exact = ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[16.0], **layer)["attention_logits"].values[0, -1]
-    errors = []
-    for finer in (2, 4, 8):
-        run = ss.train(
-            classes,
-            lr_y=1 / finer,
-            lr_z=1 / finer,
-            steps=16 * finer,
-            batch_size=None,
-            seq_len=math.inf,
-            dtype="float64",
-            record_every=16 * finer,
-            **layer,
-        )
-        errors.append(np.abs(run["attention_logits"].values[0, -1] - exact).max())
-    ratios = np.array(errors[:-1]) / errors[1:]
-    assert ((ratios > 1.7) & (ratios < 2.3)).all()
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -330,11 +244,6 @@ def test_flow_is_the_limit_of_training_for_every_layer() -> None:
 def test_refusals(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ss.InputError, match=sentence):
         ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=1, **options)
-
-
-def test_flow_refuses_what_has_no_limit() -> None:
-    with pytest.raises(ss.InputError, match="fresh_loss cannot be recorded: flow has no batches"):
-        ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1.0], record=("fresh_loss",))
 
 
 def test_local_kinds_come_with_a_residual_connection(tmp_path) -> None:

@@ -1,20 +1,22 @@
-"""One contract: the CPU kernel and the tensor path agree to rounding, and both with torch's own optimizers."""
+"""One contract: the compiled kernel and the tensor engine agree to rounding."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
+from scansnap.dynamics import tensor_engine
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from tests.dynamics.reference import decoder_of, engine_of, logits_of, random_matrices, relative, start_of
+from scansnap.validation.options import option
+from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative
 from tests.strategies import sequence_classes
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -131,48 +133,6 @@ def test_engines_agree_on_anything(classes: ss.SequenceClasses, data) -> None:
     assert np.allclose(logits_of(kernel), logits_of(tensor), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "make"),
-    [
-        ({"momentum": 0.9}, lambda groups: torch.optim.SGD(groups, momentum=0.9)),
-        ({"momentum": None}, lambda groups: torch.optim.SGD(groups)),
-        ({"optimizer": "adam"}, lambda groups: torch.optim.Adam(groups)),
-    ],
-    ids=["momentum", "sgd", "adam"],
-)
-@pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
-def test_optimizers_are_torch_s(kind, options: dict[str, Any], make) -> None:
-    """Ten steps of the plain model under torch's optimizer, at T -> infinity where data are no matter."""
-    classes = ss.syn_medium(num_query=2)
-    decoder, attention = random_matrices(classes, 2, scale=0.3)
-    y = torch.from_numpy(decoder.copy()).requires_grad_()
-    z = torch.from_numpy(attention.copy()).requires_grad_()
-    optimizer = make([{"params": [y], "lr": 0.3}, {"params": [z], "lr": 0.2}])
-    log_probs = torch.log(torch.from_numpy(classes.probs))
-    for _ in range(10):
-        c = torch.softmax(log_probs + z[torch.tensor(classes.query)], dim=1)
-        logits = c / c.norm(dim=1, keepdim=True) @ y
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(logits, torch.tensor(classes.next_token)).backward()
-        optimizer.step()
-    engine = engine_of(
-        kind,
-        classes,
-        init=(decoder, attention),
-        lr_y=0.3,
-        lr_z=0.2,
-        steps=10,
-        batch_size=None,
-        seq_len=math.inf,
-        **options,
-    )
-    engine.advance(10)
-    rows = classes.contextual_tokens
-    layout = start_of(classes, init=(decoder, attention)).layout
-    assert relative(logits_of(engine)[0], z.detach().numpy()[classes.queries][:, rows]) < 1e-10
-    assert relative(layout.expand_decoder(decoder_of(engine))[0, 0], y.detach().numpy()[rows]) < 1e-10
-
-
 @pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 def test_merged_columns_are_exact(kind) -> None:
     """A start whose idle columns are equal gives what the same start gives when they are stored separately."""
@@ -223,3 +183,27 @@ def test_float32_keeps_small_residuals() -> None:
     ]
     assert 1e-20 < losses[1] < 1e-10
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreOptions(ss.TrainOptions):
+    pull: float = field(default=0.0, metadata=option("An option that no engine implements."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreFlowOptions(ss.FlowOptions):
+    pull: float = field(default=0.0, metadata=option("An option that the flow does not implement."))
+
+
+def test_an_option_that_nothing_implements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine hands on what it does not know, and the last one refuses it: nothing is ignored."""
+    rates: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0}
+    assert ss.train("syn-small", MoreOptions(**rates, steps=1)).sizes["step"] == 2
+    with pytest.raises(ss.InputError, match="pull is given, which no engine implements"):
+        ss.train("syn-small", MoreOptions(**rates, steps=1, pull=0.5))
+    with pytest.raises(ss.InputError, match="pull is given, which the flow does not implement"):
+        ss.flow("syn-small", MoreFlowOptions(**rates, times=[1.0], pull=0.5))
+    monkeypatch.setattr(tensor_engine, "KNOWN", tensor_engine.KNOWN - {"clip"})
+    with pytest.raises(ss.InputError, match="clip is given, which no engine implements"):
+        ss.train("reversal", lr_theta=1.0, steps=1, clip=1.0)
+    assert ss.train("syn-small", **rates, steps=1, clip=1.0).sizes["step"] == 2  # the kernel knows it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,14 +26,37 @@ class SquaredLogits:
         return log_a.exp() * (1 + (z + 0.1) ** 2)
 
 
-@pytest.mark.parametrize("decoder_gradient", ["true", "modified"])
-def test_training_converges_to_the_flow_at_first_order(decoder_gradient: str) -> None:
+SHARED_NEXT_TOKENS = ss.SequenceClasses(
+    probs=[
+        [0.5, 0.3, 0.2, 0, 0, 0, 0, 0],
+        [0.5, 0, 0, 0.5, 0, 0, 0, 0],
+        [0.2, 0, 0.8, 0, 0, 0, 0, 0],
+        [0.3, 0.6, 0, 0.1, 0, 0, 0, 0],
+    ],
+    query=[4, 4, 5, 5],
+    next_token=[6, 7, 6, 7],
+    vocab_size=8,
+)
+ONE_QUERY = ss.single_common(num_classes=4, num_distinct=3, vocab_size=50)
+OTHER_LAYER = {"normalization": "layer", "residual": True, "heads": 2, "init": "uniform"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "more"),
+    [
+        (ONE_QUERY, {}),
+        (ONE_QUERY, {"decoder_gradient": "modified"}),
+        (SHARED_NEXT_TOKENS, {}),
+        (ss.syn_medium(num_query=2), {**OTHER_LAYER, "attention_prior": {"common": -0.5}}),
+    ],
+    ids=["one query", "modified", "shared next tokens", "other layer"],
+)
+def test_training_converges_to_the_flow_at_first_order(classes: ss.SequenceClasses, more: dict[str, Any]) -> None:
     """Halving the rates and doubling the steps halves the distance: order 1 to within 0.1, over three halvings."""
-    classes = ss.single_common(num_classes=4, num_distinct=3, vocab_size=50)
     gaps = []
     for scale in (0.4, 0.2, 0.1, 0.05):
         steps = round(20 / scale)
-        rates = {"lr_y": 1.0 * scale, "lr_z": 0.7 * scale, "decoder_gradient": decoder_gradient}
+        rates = {"lr_y": 1.0 * scale, "lr_z": 0.7 * scale, **more}
         trained = ss.train(
             classes, **rates, steps=steps, batch_size=None, seq_len=math.inf, dtype="float64", record_every=steps
         )
@@ -221,30 +245,8 @@ def test_refusals(change: dict, message: str) -> None:
         ss.flow(ss.syn_small(), **{"lr_y": 1.0, "lr_z": 1.0, "times": [1], **change})
 
 
-def test_training_converges_to_the_flow_where_next_tokens_have_several_queries() -> None:
-    """Two queries with the same two next tokens: order 1 to within 0.1; and the loss falls like 1/t to 10^12."""
-    classes = ss.SequenceClasses(
-        probs=[
-            [0.5, 0.3, 0.2, 0, 0, 0, 0, 0],
-            [0.5, 0, 0, 0.5, 0, 0, 0, 0],
-            [0.2, 0, 0.8, 0, 0, 0, 0, 0],
-            [0.3, 0.6, 0, 0.1, 0, 0, 0, 0],
-        ],
-        query=[4, 4, 5, 5],
-        next_token=[6, 7, 6, 7],
-        vocab_size=8,
-    )
-    gaps = []
-    for scale in (0.2, 0.1, 0.05):
-        steps = round(20 / scale)
-        rates = {"lr_y": scale, "lr_z": 0.7 * scale}
-        trained = ss.train(
-            classes, **rates, steps=steps, batch_size=None, seq_len=math.inf, dtype="float64", record_every=steps
-        )
-        flowed = ss.flow(classes, **rates, times=[steps], rtol=1e-11, atol=1e-13)
-        gaps.append(np.abs((trained["attention_logits"] - flowed["attention_logits"].values).values[0, -1]).max())
-    assert np.abs(np.log2(np.array(gaps[:-1]) / np.array(gaps[1:])) - 1).max() < 0.1
-    late = ss.flow(classes, lr_y=1.0, lr_z=0.7, times=np.logspace(9, 12, 4))["loss"].values[0]
+def test_the_loss_falls_like_one_over_t_where_next_tokens_have_several_queries() -> None:
+    late = ss.flow(SHARED_NEXT_TOKENS, lr_y=1.0, lr_z=0.7, times=np.logspace(9, 12, 4))["loss"].values[0]
     assert np.abs(np.diff(np.log10(late)) + 1).max() < 0.05
 
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.yz_tensors import YZTensorEngine
 from tests.dynamics.reference import (
-    autograd,
+    check_gradient,
     decoder_of,
     engine_of,
     logits_of,
+    observed_gradient,
     random_matrices,
     relative,
     start_of,
@@ -30,40 +30,14 @@ from tests.dynamics.reference import (
 from tests.strategies import sequence_classes
 
 ENGINES = pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
-RATE = 2.0**40  # a power of two: multiplying and dividing by it loses nothing
-
-
-def observed_gradient(kind, classes, decoder, attention, seed, **options):
-    """dJ/dY and dJ/dZ on the rows that are kept, and the loss, from one update."""
-    engine = engine_of(kind, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, **options)
-    layout = start_of(classes, init=(decoder, attention)).layout
-    before_y, before_z = layout.expand_decoder(decoder_of(engine))[0, 0], logits_of(engine)[0]
-    loss, _ = engine.advance(1)
-    after_y, after_z = layout.expand_decoder(decoder_of(engine))[0, 0], logits_of(engine)[0]
-    return (after_y - before_y) / RATE, (after_z - before_z) / RATE, loss[0, 0]
 
 
 @ENGINES
 @settings(max_examples=60)
 @given(classes=sequence_classes(), seed=st.integers(0, 10**6), length=st.integers(2, 40), batch=st.integers(1, 12))
 def test_against_autograd(kind, classes, seed, length, batch) -> None:
-    decoder, attention = random_matrices(classes, seed)
     sequences, owner = ss.sample_sequences(classes, num=batch, seq_len=length, seed=seed)
-    dy, dz, loss = autograd(classes, decoder, attention, sequences, owner)
-    rows = classes.contextual_tokens
-    found_y, found_z, found_loss = observed_gradient(
-        kind, classes, decoder, attention, seed, batch_size=batch, seq_len=length
-    )
-    assert relative(found_y, dy[rows]) < 1e-12
-    # Z's gradient is a difference of projections: measured against the larger of it and what reaches the tokens.
-    size = max(np.linalg.norm(dz), np.linalg.norm(dy))
-    assert np.linalg.norm(found_z - dz[classes.queries][:, rows]) < 1e-12 * size
-    assert found_loss == pytest.approx(loss, rel=1e-12)
-    # What the layout leaves out has no gradient.
-    dy[rows] = 0
-    dz[np.ix_(classes.queries, rows)] = 0
-    assert not dy.any()
-    assert not dz.any()
+    check_gradient(kind, classes, *random_matrices(classes, seed), sequences, owner, seeds=seed)
 
 
 @ENGINES
@@ -71,31 +45,17 @@ def test_against_autograd(kind, classes, seed, length, batch) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_huge_logits(kind, size: float, seed: int) -> None:
     """Attention logits of +-700, also on tokens that a sequence does not contain."""
-    classes = ss.syn_small()
-    decoder, attention = random_matrices(classes, seed)
-    attention = size * np.sign(attention)
-    sequences, owner = ss.sample_sequences(classes, num=6, seq_len=4, seed=seed)
-    dy, dz, loss = autograd(classes, decoder, attention, sequences, owner)
-    found_y, found_z, found_loss = observed_gradient(kind, classes, decoder, attention, seed, batch_size=6, seq_len=4)
-    rows = classes.contextual_tokens
-    assert np.isfinite(found_z).all()
-    assert relative(found_y, dy[rows]) < 1e-12
-    assert np.abs(found_z - dz[classes.queries][:, rows]).max() < 1e-12 * np.abs(dy).max()
-    assert found_loss == pytest.approx(loss, rel=1e-12)
+    decoder, attention = random_matrices(ss.syn_small(), seed)
+    sequences, owner = ss.sample_sequences(ss.syn_small(), num=6, seq_len=4, seed=seed)
+    check_gradient(kind, ss.syn_small(), decoder, size * np.sign(attention), sequences, owner, seeds=seed)
 
 
 @ENGINES
 def test_huge_output_logits(kind) -> None:
     """Decoder entries of +-700: softmax and loss without overflow, where the right token is hopeless too."""
-    classes = ss.syn_small()
-    decoder, attention = random_matrices(classes, 5)
-    decoder = 700 * np.sign(decoder)
-    sequences, owner = ss.sample_sequences(classes, num=6, seq_len=9, seed=5)
-    dy, _, loss = autograd(classes, decoder, attention, sequences, owner)
-    found_y, found_z, found_loss = observed_gradient(kind, classes, decoder, attention, 5, batch_size=6, seq_len=9)
-    assert np.isfinite(found_z).all()
-    assert relative(found_y, dy[classes.contextual_tokens]) < 1e-12
-    assert found_loss == pytest.approx(loss, rel=1e-12)
+    decoder, attention = random_matrices(ss.syn_small(), 5)
+    sequences, owner = ss.sample_sequences(ss.syn_small(), num=6, seq_len=9, seed=5)
+    check_gradient(kind, ss.syn_small(), 700 * np.sign(decoder), attention, sequences, owner, seeds=5)
 
 
 @settings(max_examples=40)
@@ -112,7 +72,7 @@ def test_population_gradient(classes, seed) -> None:
     ).sum()
     objective.backward()
     found_y, found_z, loss = observed_gradient(
-        KernelEngine, classes, decoder, attention, seed, batch_size=None, seq_len=math.inf
+        KernelEngine, classes, decoder, attention, seeds=seed, batch_size=None, seq_len=math.inf
     )
     rows = classes.contextual_tokens
     assert y.grad is not None
@@ -145,7 +105,7 @@ def test_late_residual_keeps_its_digits() -> None:
     for i in range(2):
         decoder[classes.distinct_tokens(i), classes.next_token[i]] = 120.0
     found_y, _, loss = observed_gradient(
-        KernelEngine, classes, decoder, np.zeros((34, 34)), 0, batch_size=None, seq_len=math.inf
+        KernelEngine, classes, decoder, np.zeros((34, 34)), batch_size=None, seq_len=math.inf
     )
     from mpmath import mp, mpf
 
@@ -159,23 +119,6 @@ def test_late_residual_keeps_its_digits() -> None:
         expected = float(mpf(float(f[10])) * rest / 2)  # P(n) = 1/2
     assert found_y[10, n] == pytest.approx(expected, rel=1e-12)
     assert 0 < loss < 1e-20
-
-
-def test_modified_decoder_moves_one_row_of_w() -> None:
-    """Lemma 3: with F fixed, W = F^T Y moves as dw_j = 1[j = n] (e_n - alpha_n), class by class."""
-    classes = ss.syn_medium(num_query=2)
-    start = start_of(classes, init=random_matrices(classes, 1))
-    layout = LayoutTensors.of(start.layout, dtype=torch.float64)
-    y, z = torch.from_numpy(start.decoder), torch.from_numpy(start.attention_logits)
-    moved = gradients(layout, y, z, population_batch(layout, 1), modified=True).decoder[0]
-    probs, query = classes.probs[:, start.layout.rows], start.layout.query_index
-    c = probs * np.exp(start.attention_logits[0][query])
-    f = c / np.linalg.norm(c, axis=1, keepdims=True)
-    logits = f @ start.layout.expand_decoder(start.decoder)[0, 0]
-    alpha = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    expected = np.eye(classes.vocab_size)[classes.next_token] - alpha
-    result = f @ start.layout.expand_decoder(moved.numpy())[0]
-    assert relative(result, expected * classes.weights[:, None]) < 1e-10
 
 
 def test_modified_decoder_needs_independent_classes() -> None:

@@ -12,8 +12,7 @@ from scansnap.dynamics.gradients import LayoutTensors, directions, population_ba
 from scansnap.systems.yz.architecture import Layer
 from scansnap.systems.yz.attention import attention_of_classes
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.layer import attend
-from scansnap.systems.yz.layered import layered_logits
+from scansnap.systems.yz.layer import attend, layered_logits
 from tests.strategies import sequence_classes
 
 

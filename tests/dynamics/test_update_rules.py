@@ -13,10 +13,9 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.dynamics import kernel_data
+from scansnap.dynamics import kernel, kernel_data
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.update_rules import check_rule
-from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import population_gradients, relative, work_of
 
 OPTIONS: dict[str, Any] = {"lr_y": 0.05, "lr_z": 0.1, "steps": 12, "batch_size": 8, "seq_len": 16, "dtype": "float64"}
@@ -149,14 +148,6 @@ def test_sgd_can_be_written_again(given: dict[str, Any]) -> None:
         np.testing.assert_allclose(own[name], built_in[name], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("layer", [{}, {"heads": 2, "residual": True}, {"layers": 2}], ids=str)
-def test_an_interrupted_run_goes_on(tmp_path, layer: dict[str, Any]) -> None:
-    """To the bit: what the rule remembers, and the step that it sees, are taken up again."""
-    options = {**OPTIONS, **layer, "optimizer": Lion(), "init": "uniform"}
-    result = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=4, **options)
-    assert same(result.load(), ss.train(ss.syn_small(), **options))
-
-
 def test_a_rule_is_an_axis_of_a_sweep(tmp_path) -> None:
     rules = ["sgd", Lion(), Lion(beta=0.5), ss.Adam(beta_1=0.5)]
     for store in (None, tmp_path / "s.zarr"):
@@ -197,12 +188,12 @@ def test_compiled_code_refuses_settings_that_it_does_not_know(monkeypatch: pytes
     """A rule of the kernel with one more field is left to the tensor engine, not trained without it."""
 
     @dataclass(frozen=True)
-    class Decaying:
+    class Nesterov:
         momentum: float = 0.0
-        weight_decay: float = 0.1
+        nesterov: bool = True
 
-    monkeypatch.setitem(kernel_data.RULES, Decaying, kernel_data.SGD)
-    assert not kernel_data.has_kernel_rule(Decaying())
+    monkeypatch.setitem(kernel_data.RULES, Nesterov, kernel.SGD)
+    assert not kernel_data.has_kernel_rule(Nesterov())
     assert all(kernel_data.has_kernel_rule(ss.OPTIMIZERS.member(name)) for name in ss.OPTIMIZERS)
 
 

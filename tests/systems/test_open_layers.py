@@ -14,9 +14,8 @@ import torch
 import scansnap as ss
 from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.systems.yz.architecture import Layer
-from scansnap.systems.yz.normalization import L2Normalization
+from scansnap.systems.yz.normalization import L2Normalization, TokenRows
 from scansnap.systems.yz.own_parts import check_own_parts
-from scansnap.systems.yz.rows import TokenRows
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 6, "batch_size": 8, "seq_len": 16, "dtype": "float64"}

@@ -11,7 +11,7 @@ import torch
 import scansnap as ss
 from scansnap.corpus.batches import Columns, consecutive
 from scansnap.corpus.corpus import Corpus
-from scansnap.dynamics.schedules import rate_shares
+from scansnap.dynamics.update_rules import rate_shares
 from scansnap.text.options import TextShape, YZShape, YZTextOptions
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from scansnap.corpus.batches import Columns, consecutive
 from scansnap.corpus.corpus import Corpus
-from scansnap.dynamics.schedules import Linear, rate_shares
+from scansnap.dynamics.update_rules import Linear, rate_shares
 from scansnap.runtime.errors import InputError
 from scansnap.text.options import TextShape
 from scansnap.text.processes import Processes

@@ -121,7 +121,7 @@ class AskedSystem:
 
     def sweep_options(self, flags: Mapping[str, Flag], cls: type[Options], *more: type[Options]) -> dict[str, Any]:
         """The options of a sweep over this system."""
-        from scansnap.dynamics.tasks import flow_options, train_options
+        from scansnap.dynamics.task import flow_options, train_options
 
         own = (
             train_options(self.system) if "times" not in flags or flags["times"] is None else flow_options(self.system)
@@ -141,7 +141,7 @@ def run_system(
 ) -> None:
     """Train or integrate a system, draw what was recorded, and print how it went."""
     from scansnap.dynamics.flow import flow
-    from scansnap.dynamics.tasks import flow_options, train_options
+    from scansnap.dynamics.task import flow_options, train_options
     from scansnap.dynamics.train import train
 
     system = asked.system

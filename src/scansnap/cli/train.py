@@ -85,7 +85,7 @@ def train(
     values.update(given)
     _check_required("train", classes, TrainOptions, values)
     options = from_names(TrainOptions, values)
-    common.check_picture(picture, [q.name for q in options.quantities] if "record" in given else common.DRAWN)
+    common.check_picture(picture, [q.name for q in options.recorded] if "record" in given else common.DRAWN)
     path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
     common.check_beside(path, picture)
 

@@ -24,8 +24,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.dynamics.options import FlowingOptions, FlowOptions, Runs
-from scansnap.dynamics.task import FlowTask
-from scansnap.dynamics.tasks import Trained, as_system, flow_options, flow_task
+from scansnap.dynamics.task import FlowTask, Trained, as_system, flow_options, flow_task
 from scansnap.results.dataset import attributes, run_dataset, run_variables
 from scansnap.results.recorder import Recorder
 from scansnap.runtime.machine import one_thread

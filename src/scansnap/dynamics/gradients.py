@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.data.named_classes import Data, as_source
 from scansnap.data.source import Draw
 from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.readout import Directions, Readout
@@ -34,7 +35,13 @@ from scansnap.dynamics.yz_flow import StateLayout
 from scansnap.dynamics.yz_tasks import SINGULAR
 from scansnap.runtime.errors import InputError
 from scansnap.systems.system import softmax_residual
+from scansnap.systems.yz.architecture import Addition, Layer
+from scansnap.systems.yz.attention import AttentionMap
 from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.normalization import Normalization
+from scansnap.validation.argument_types import Seed
+from scansnap.validation.options import from_names
+from scansnap.validation.validate import validated
 
 FloatArray = NDArray[np.float64]
 
@@ -168,7 +175,7 @@ def gradients(
 ) -> Gradients:
     """Lemma 1 for y (R, H D, C) and z (R, Q H, S); Lemma 3's decoder gradient if `modified`.
 
-    `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.  The dz of a
+    `bias` (R, 1, G) is added to z by bucket of positions (`start.py`), for batches that have them.  The dz of a
     sequence under the softmax sums to zero; if `balanced`, what rounding leaves of the sum is taken out, which a stiff
     flow would add up (`yz_flow.py`).
     """
@@ -260,7 +267,7 @@ def biased_counts(buckets: Tensor, bias: Tensor) -> Tensor:
 
 
 def bias_gradient(buckets: Tensor, bias: Tensor, counts: Tensor, dlog_a: Tensor) -> Tensor:
-    """dJ/db (R, 1, G) from a and dJ/d ln a (R, B, S) of each sequence, summed over heads (`position_bias.py`)."""
+    """dJ/db (R, 1, G) from a and dJ/d ln a (R, B, S) of each sequence, summed over heads (`start.py`)."""
     per_count = torch.where(counts > 0, dlog_a / counts, 0.0)  # an absent token has no share and no gradient
     return (_bucket_weights(bias) * (buckets * per_count[:, :, None]).sum((1, 3)))[:, None]
 
@@ -301,3 +308,39 @@ class PopulationGradient:
         """y (n, H D, C), z (n, Q H, S), and the bias (n, 1, G) or None where there are no positions."""
         y, z, bias = (torch.from_numpy(np.ascontiguousarray(part)) for part in self._states.split(self._run, states))
         return y, z, bias[:, None] if bias.shape[1] else None
+
+
+@validated
+def compare_gradients(
+    classes: Data,
+    *,
+    seed: Seed = 0,
+    scale: float = 1.0,
+    **layer: str | bool | int | Normalization | AttentionMap | Addition,
+) -> float:
+    """The largest difference between dJ/dz in closed form and by autograd, relative to the largest entry.
+
+    Both are computed at random logits, normal with standard deviation `scale`, for a random gradient of J by the
+    direction that the decoder reads, over every class at T -> infinity, in float64.  A layer without a closed form is
+    refused, since it uses autograd.
+
+    >>> ss.compare_gradients("syn-small", normalization="layer") < 1e-12
+    True
+    """
+    checked = from_names(Layer, layer)
+    checked.check_own_parts()
+    layout = CompactLayout.of(as_source(classes).classes, layer=checked)
+    tensors = LayoutTensors.of(layout, dtype=torch.float64)
+    if not tensors.readout.has_closed_form:
+        raise InputError(
+            "this layer has no gradient in closed form: its parts give forward maps, and autograd is used."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    batch = population_batch(tensors, 1)
+    shape = (1, len(layout.size), layout.layer.heads, layout.num_rows)
+    z = scale * torch.randn(shape, generator=generator, dtype=torch.float64)
+    log_a = torch.log(batch.token_weights)[:, :, None]
+    ways = [tensors.readout.forward(z, log_a, batch.class_index, autograd=autograd) for autograd in (False, True)]
+    g = torch.randn(ways[0].value.shape, generator=generator, dtype=torch.float64)
+    closed, by_autograd = (way.backward(g)[0] for way in ways)
+    return float((closed - by_autograd).abs().max() / by_autograd.abs().max())

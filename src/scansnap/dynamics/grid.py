@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from scansnap.data.source import DataSource
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.options import FlowOptions, RatesType, SeedsType, TimeOptions, TrainOptions
-from scansnap.dynamics.task import Task
-from scansnap.dynamics.tasks import as_system, flow_options, flow_task, train_options, train_task
+from scansnap.dynamics.task import Task, as_system, flow_options, flow_task, train_options, train_task
 from scansnap.dynamics.train import train
 from scansnap.results.measure import favored_entropy
 from scansnap.runtime.errors import InputError, short_repr, unknown

@@ -42,14 +42,35 @@ gradient of each entry, 1/multiplicity of its group's.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from scansnap.dynamics.kernel_data import ADAM, ENTRY, LENGTH, MEAN, SGD, SIGN, SUM
-
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
+
+SUM, MEAN, LENGTH, ENTRY = range(4)
+"""Columns of `KernelSwitches.shape`."""
+
+SGD, ADAM, SIGN, NORMALIZED = range(4)
+"""The update rules of `update_rules.py`."""
+
+
+class Rule(NamedTuple):
+    """How parameters move: a rule with its settings, and what every rule's step has besides.
+
+    A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
+    or if there is none.  Training with an option or a setting that is no field here goes to the tensor engine.
+    """
+
+    kind: int
+    momentum: float
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    weight_decay: float
+    clip: float  # the largest norm of the gradient of all parameters; 0 if any is allowed
 
 
 # --- exponentials and linear algebra ----------
@@ -419,7 +440,7 @@ def mean_rows(y, row_multiplicity, num_tokens, out):
 
 @njit(error_model="numpy")
 def weigh_buckets(bias, buckets, scale, weights):
-    """Fill scale with exp(b_g), the largest 1, and weights with a_l = sum_g exp(b_g) a_gl (`position_bias.py`)."""
+    """Fill scale with exp(b_g), the largest 1, and weights with a_l = sum_g exp(b_g) a_gl (`start.py`)."""
     top = largest(bias[0])
     for g in range(bias.shape[1]):
         scale[g] = math.exp(bias[0, g] - top)
@@ -581,34 +602,35 @@ def scale(g, factor):
 
 @njit(fastmath=FAST, error_model="numpy")
 def decay(x, share, center):
-    """Take a share of each entry's distance from the center of its column, or from 0 if there is none."""
+    """Take a share of each entry's distance from the center of its column; one center is that of all columns."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            x[i, j] -= share * (x[i, j] - center[j] if len(center) else x[i, j])
+            x[i, j] -= share * (x[i, j] - center[j % len(center)])
 
 
 @njit(error_model="numpy")
-def clip_gradient(layer, general, step, scratch):
+def clip_gradient(layer, general, most, ones, scratch):
     """Shorten the gradient of all parameters together to the largest norm allowed."""
-    rows = step.ones
+    rows = ones
     if general is not None:
         rows = general.row_multiplicity
-    total = squared_norm(scratch.dY, rows, layer.multiplicity) + squared_norm(scratch.dZ, step.ones, step.ones)
-    total += squared_norm(scratch.db, step.ones, step.ones)
-    if total > step.clip**2:
-        factor = step.ones.dtype.type(step.clip / math.sqrt(total))
+    total = squared_norm(scratch.dY, rows, layer.multiplicity) + squared_norm(scratch.dZ, ones, ones)
+    total += squared_norm(scratch.db, ones, ones)
+    if total > most**2:
+        factor = ones.dtype.type(most / math.sqrt(total))
         scale(scratch.dY, factor)
         scale(scratch.dZ, factor)
         scale(scratch.db, factor)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def advance(layer, general, rule, step, state, r, batches, begin, rate_y, rate_z, update, losses, shares, scratch):
+def advance(layer, general, rule, state, r, batches, begin, rates_y, rates_z, update, losses, shares, scratch):
     """Take one update for each of the batches, from update `begin` on, or only measure them; releases the GIL."""
     y, z, bias = state.decoder[r], state.attention_logits[r], state.position_bias[r]
     decoder_memory = state.decoder_velocity[r], state.decoder_square[r]
     logits_memory = state.attention_logits_velocity[r], state.attention_logits_square[r]
     bias_memory = state.position_bias_velocity[r], state.position_bias_square[r]
+    ones, zeros = np.ones(1, y.dtype), np.zeros(1, y.dtype)
     for s in range(len(batches.first)):
         t = begin + s
         losses[s] = np.nan
@@ -630,17 +652,17 @@ def advance(layer, general, rule, step, state, r, batches, begin, rate_y, rate_z
                 state.singular[r] = t
                 state.diverged[r] = t + 1
                 continue
-        eta_y, eta_z = rate_y * step.shares[s], rate_z * step.shares[s]
-        if step.clip > 0:
-            clip_gradient(layer, general, step, scratch)
-        if step.weight_decay > 0:
-            decay(y, y.dtype.type(eta_y * step.weight_decay), step.no_center)
-            decay(z, y.dtype.type(eta_z * step.weight_decay), step.prior)
-            decay(bias, y.dtype.type(eta_z * step.weight_decay), step.no_center)
+        eta_y, eta_z = rates_y[s], rates_z[s]
+        if rule.clip > 0:
+            clip_gradient(layer, general, rule.clip, ones, scratch)
+        if rule.weight_decay > 0:
+            decay(y, y.dtype.type(eta_y * rule.weight_decay), zeros)
+            decay(z, y.dtype.type(eta_z * rule.weight_decay), layer.prior)
+            decay(bias, y.dtype.type(eta_z * rule.weight_decay), zeros)
         if general is not None:
             move(rule, t, eta_y, y, scratch.dY, decoder_memory, general.row_multiplicity, layer.multiplicity)
-            move(rule, t, eta_z, z, scratch.dZ, logits_memory, step.ones, step.ones)
-            move(rule, t, eta_z, bias, scratch.db, bias_memory, step.ones, step.ones)
+            move(rule, t, eta_z, z, scratch.dZ, logits_memory, ones, ones)
+            move(rule, t, eta_z, bias, scratch.db, bias_memory, ones, ones)
             clear(scratch.db)
         else:
             step_sgd(rule.momentum, eta_y, y, scratch.dY, decoder_memory[0])

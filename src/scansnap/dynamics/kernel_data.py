@@ -8,21 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.dynamics import update_rules
+from scansnap.dynamics import kernel, update_rules
 from scansnap.dynamics.batches import probs_by_bucket
+from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
-from scansnap.systems.yz.compact import CompactLayout
 
 FloatArray = NDArray[np.floating]
 
-SGD, ADAM, SIGN, NORMALIZED = range(4)
-"""The update rules of `update_rules.py`."""
-
 RULES: dict[type, int] = {
-    update_rules.SGD: SGD,
-    update_rules.Adam: ADAM,
-    update_rules.SignSGD: SIGN,
-    update_rules.NormalizedSGD: NORMALIZED,
+    update_rules.SGD: kernel.SGD,
+    update_rules.Adam: kernel.ADAM,
+    update_rules.SignSGD: kernel.SIGN,
+    update_rules.NormalizedSGD: kernel.NORMALIZED,
 }
 """Compiled rules; a subclass may move differently, and a user's rule is called for every step."""
 
@@ -36,6 +33,7 @@ class KernelLayer(NamedTuple):
     next_column: NDArray[np.int64]  # (K,)
     multiplicity: FloatArray  # (C,) columns in a group
     column_rate: FloatArray  # (C,) 1 / multiplicity
+    prior: FloatArray  # (S,) the logits that weight decay pulls z to
 
 
 class KernelSwitches(NamedTuple):
@@ -64,27 +62,6 @@ class KernelSwitches(NamedTuple):
     v: NDArray[np.float64]  # (K, H D) the directions of the classes for T -> infinity
     gram: NDArray[np.float64]  # (K, K) V'V, then its Cholesky factor
     column: NDArray[np.float64]  # (K,)
-
-
-class KernelRule(NamedTuple):
-    """How a gradient moves its matrix."""
-
-    kind: int
-    momentum: float
-    beta_1: float
-    beta_2: float
-    epsilon: float
-
-
-class KernelStep(NamedTuple):
-    """What every rule's step has besides: the share of the rates, weight decay and clipping."""
-
-    shares: NDArray[np.float64]  # of the rates, at each of the updates
-    weight_decay: float
-    clip: float  # the largest norm of the gradient; 0 if any is allowed
-    prior: FloatArray  # (S,) the values that z decays to
-    no_center: FloatArray  # (0,)
-    ones: FloatArray  # (1,)
 
 
 class KernelBatches(NamedTuple):
@@ -178,10 +155,6 @@ class KernelScratch(NamedTuple):
     exponential: Exponential
 
 
-SUM, MEAN, LENGTH, ENTRY = range(4)
-"""Columns of `KernelSwitches.shape`."""
-
-
 def kernel_scratch(
     layer: KernelLayer, heads: int, shape_y: tuple[int, ...], shape_z: tuple[int, ...], buckets: int
 ) -> KernelScratch:
@@ -222,8 +195,9 @@ class KernelState(NamedTuple):
     singular: NDArray[np.int64]  # (R,) the step at which Lemma 3's matrix had no inverse; -1 if none yet
 
 
-def kernel_layer(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelLayer:
+def kernel_layer(start: Start, dtype: np.dtype[np.floating]) -> KernelLayer:
     """The classes and columns as the kernel reads them."""
+    layout = start.layout
     return KernelLayer(
         size=np.array(layout.size),
         rows=np.array(layout.support),
@@ -231,6 +205,7 @@ def kernel_layer(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelL
         next_column=np.array(layout.next_column),
         multiplicity=layout.multiplicity.astype(dtype),
         column_rate=layout.column_rate.astype(dtype),
+        prior=start.prior.astype(dtype),
     )
 
 
@@ -288,12 +263,14 @@ def bucket_scale(bias: NDArray[np.float64] | None) -> NDArray[np.float64]:
 
 def has_kernel_rule(rule: object) -> bool:
     """Whether the kernel has this rule with all its settings."""
-    return type(rule) in RULES and {field.name for field in fields(rule)} <= set(KernelRule._fields)  # type: ignore[arg-type]
+    return type(rule) in RULES and {field.name for field in fields(rule)} <= set(kernel.Rule._fields)  # type: ignore[arg-type]
 
 
-def kernel_rule(rule: object) -> KernelRule:
-    """A rule's settings as the kernel reads them; those that it does not have are 0."""
-    return KernelRule(RULES[type(rule)], *(float(getattr(rule, name, 0.0)) for name in KernelRule._fields[1:]))
+def kernel_rule(options: TrainOptions) -> kernel.Rule:
+    """The rule, its settings and the options of a step, as the kernel reads them."""
+    rule = options.rule
+    values = (getattr(rule, name, getattr(options, name, None)) for name in kernel.Rule._fields[1:])
+    return kernel.Rule(RULES[type(rule)], *(float(value or 0.0) for value in values))
 
 
 def kernel_state(

@@ -15,7 +15,6 @@ from scansnap.dynamics.batches import Batches, probs_by_bucket
 from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
-    KernelStep,
     KernelSwitches,
     bucket_scale,
     has_kernel_rule,
@@ -25,11 +24,11 @@ from scansnap.dynamics.kernel_data import (
     kernel_state,
     kernel_switches,
 )
-from scansnap.dynamics.options import Runs
+from scansnap.dynamics.options import Runs, unknown_options
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.task import Array
+from scansnap.dynamics.task import Array, Observation
 from scansnap.dynamics.update_rules import SGD, memory_of
-from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, matrix_entries, needs_decoder
+from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, fresh_batches, matrix_entries, needs_decoder, observe
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import available_threads
@@ -40,40 +39,35 @@ from scansnap.systems.yz.normalization import L2Normalization, LayerNormalizatio
 DRAWN_AT_ONCE = 2**16
 """Numbers drawn ahead for the runs of a seed: a run stays in the cache for many steps, and so do its batches."""
 
+LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
+
+KNOWN = {"optimizer", "momentum", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
+"""Options that the kernel implements; training with any other one goes to the tensor engine."""
+
 
 class KernelEngine:
     """Runs side by side on the cores, each computed independently: its numbers cannot depend on the others."""
-
-    spins = False
 
     @staticmethod
     def serves(work: YZTraining) -> bool:
         """One layer on a CPU, made of built-in parts."""
         options = work.options
-        return (
-            options.device == "cpu" and options.layers == 1 and has_kernel(work.layer) and has_kernel_rule(options.rule)
-        )
+        return not unknown_options(options, KNOWN) and has_kernel(work.layer) and has_kernel_rule(options.rule)
 
     @staticmethod
     def numbers_per_run(work: YZTraining) -> float:
-        """The checkpoint, and a fixed set."""
-        fixed = (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
-        return KernelEngine.numbers_in_checkpoint(work) + fixed
-
-    @staticmethod
-    def numbers_in_checkpoint(work: YZTraining) -> float:
-        """Y and Z, and the rule's memory of them."""
-        return (1 + len(memory_of(work.options.rule))) * matrix_entries(work.start_layout)
+        """How many numbers a run holds in memory while it trains: its state, and a fixed set."""
+        return work.state_size + (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
 
     @staticmethod
     def numbers_at_once(work: YZTraining) -> float:
-        """A batch and a gradient for each thread."""
+        """How many numbers are in memory whatever the number of runs: a batch and a gradient for each thread."""
         batch = 3.0 * work.batch * work.start_layout.support.shape[1] * max(work.source.classes.num_buckets, 1)
         return available_threads() * (batch + matrix_entries(work.start_layout))
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         self.step = 0
-        self._runs, options = runs, work.options
+        self._work, self._start, self._runs, options = work, start, runs, work.options
         self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
         self._kernel = Kernel(
             start,
@@ -83,10 +77,7 @@ class KernelEngine:
             modified=options.decoder_gradient == "modified",
             learned=options.learn_position_bias,
         )
-        self._rule = kernel_rule(options.rule)
-        prior = start.prior.astype(self._kernel.dtype)
-        nothing, ones = np.empty(0, self._kernel.dtype), np.ones(1, self._kernel.dtype)
-        self._options, self._step = options, (options.weight_decay, options.clip or 0.0, prior, nothing, ones)
+        self._options, self._rule = options, kernel_rule(options)
         self._state = kernel_state(
             start, len(runs), memory_of(options.rule), self._kernel.dtype, learned=self._kernel.learned
         )
@@ -98,6 +89,7 @@ class KernelEngine:
         for _ in range(threads):
             self._memory.put(self._kernel.memory())
         self._groups = _groups(runs.seed, threads)
+        self._fresh: dict[int, KernelGradient] = {}
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         result = self._call(stop, update=True)
@@ -115,40 +107,23 @@ class KernelEngine:
         losses, accuracies = np.empty((2, len(self._runs), stop - self.step))
 
         def take(group: NDArray[np.int64]) -> None:
-            memory = self._memory.get()
+            scratch, general = memory = self._memory.get()
             try:
                 for begin in range(self.step, stop, self._window):
                     part = slice(begin - self.step, min(begin + self._window, stop) - self.step)
                     batches = self._kernel.batches(int(self._runs.seed[group[0]]), begin, part.stop - part.start)
-                    step = KernelStep(self._options.rate_shares(begin, begin + part.stop - part.start), *self._step)
+                    shares = self._options.rate_shares(begin, begin + part.stop - part.start)
                     for r in group:
-                        self._advance(r, batches, step, begin, update, losses[r, part], accuracies[r, part], memory)
+                        rates = self._runs.rates["lr_y"][r] * shares, self._runs.rates["lr_z"][r] * shares
+                        work = batches, begin, *rates, update, losses[r, part], accuracies[r, part]
+                        kernel.advance(self._kernel.layer, general, self._rule, self._state, r, *work, scratch)
             finally:
                 self._memory.put(memory)
 
         list(self._pool.map(take, self._groups))
         return losses, accuracies
 
-    def _advance(
-        self,
-        r: int,
-        batches: KernelBatches,
-        step: KernelStep,
-        begin: int,
-        update: bool,
-        losses: NDArray[np.float64],
-        accuracies: NDArray[np.float64],
-        memory: tuple[KernelScratch, KernelSwitches | None],
-    ) -> None:
-        """Advance one run, without the GIL."""
-        scratch, general = memory
-        rates = self._runs.rates["lr_y"][r], self._runs.rates["lr_z"][r]
-        layer, rule, state = self._kernel.layer, self._rule, self._state
-        kernel.advance(
-            layer, general, rule, step, state, r, batches, begin, *rates, update, losses, accuracies, scratch
-        )
-
-    def show(self, needs: Collection[str]) -> Parts:
+    def _parts(self, needs: Collection[str]) -> Parts:
         state = self._state
         bias = state.position_bias[:, 0].copy() if self._kernel.learned else None
         if bias is None and self._kernel.bias is not None:
@@ -158,6 +133,23 @@ class KernelEngine:
             decoder=state.decoder.copy() if needs_decoder(needs) else None,
             position_bias=bias,
         )
+
+    def observe(self, needs: Collection[str]) -> Observation:
+        return observe(self._start, self._parts(needs), needs, self._measure_fresh)
+
+    def _measure_fresh(self, parts: Parts) -> NDArray[np.float64]:
+        """Loss and accuracy (2, R) on fresh sequences."""
+        assert parts.decoder is not None
+        assert parts.attention_logits is not None
+        learned, results = self._kernel.learned, []
+        for r, seed in enumerate(map(int, self._runs.seed)):
+            if seed not in self._fresh:
+                self._fresh[seed] = KernelGradient(self._start, fresh_batches(self._work), seed, learned=learned)
+            state = [parts.decoder[r].ravel(), parts.attention_logits[r].ravel()]
+            if learned and parts.position_bias is not None:
+                state.append(parts.position_bias[r])
+            results.append(self._fresh[seed].measures(np.concatenate(state, dtype=np.float64)[None]))
+        return np.array(results)[:, :, 0].T
 
     def diverged(self) -> NDArray[np.int64]:
         return self._state.diverged
@@ -185,7 +177,7 @@ class Kernel:
         learned: bool = False,
     ) -> None:
         self._start, self._batches, self._modified = start, batches, modified
-        self.layer = kernel_layer(start.layout, dtype)
+        self.layer = kernel_layer(start, dtype)
         self.dtype, self.learned, self.bias = dtype, learned, start.position_bias
         self._is_sgd = isinstance(rule, SGD | None)
         by_bucket = probs_by_bucket(start.layout)
@@ -272,7 +264,8 @@ class KernelGradient:
 def has_kernel(layer: Layer) -> bool:
     """Whether compiled code serves this layer: it is made of built-in parts."""
     return (
-        layer.map == SOFTMAX
+        not unknown_options(layer, LAYER_OPTIONS)
+        and layer.map == SOFTMAX
         and type(layer.normalizer) in (L2Normalization, LayerNormalization)
         and layer.addition in (None, ADD_QUERY)
     )

@@ -1,7 +1,7 @@
 """The options of `train` and `flow`, each stated once.
 
 Options of one concept are stated beside it: the layer in `systems/yz/architecture.py`, the start in
-`dynamics/start_options.py`.  This module combines them with those of training itself, and checks them against each
+`dynamics/start.py`.  This module combines them with those of training itself, and checks them against each
 other and against the data.
 """
 
@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
-from scansnap.dynamics.position_bias import bias_by_bucket
-from scansnap.dynamics.prior import prior_logits
-from scansnap.dynamics.schedules import SCHEDULES, Schedule, rate_shares
-from scansnap.dynamics.start_options import StartOptions
-from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule, check_rule
+from scansnap.dynamics.start import StartOptions, bias_by_bucket, prior_logits
+from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule, rate_shares
 from scansnap.results.quantities import QUANTITIES, RECORDED
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.quantity import Quantity, RecordType
-from scansnap.systems.yz.architecture import Depth, Layer, check_depth
+from scansnap.systems.yz.architecture import BASIC, Layer
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
-from scansnap.validation.options import Options, option, options_of
+from scansnap.validation.options import Options, defaults_of, option, options_of, values_of
 from scansnap.validation.user_code import is_own
 
 MOST_RECORDS = 10**7
@@ -160,55 +158,11 @@ def rate_option(of: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(SeedOptions):
-    """Learning rates of (Y, Z)."""
+class YZRates(SeedOptions):
+    """The learning rates of (Y, Z)."""
 
     lr_y: Rates = field(metadata=rate_option("the decoder Y"))
     lr_z: Rates = field(metadata=rate_option("the attention logits Z"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceOptions(Options):
-    """The device."""
-
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordOptions(Options):
-    """What is recorded."""
-
-    record: str | Quantity | Sequence[str | Quantity] = field(
-        default=RECORDED,
-        metadata=option(
-            f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
-            RecordType(QUANTITIES),
-            axis=False,
-            separator="",
-        ),
-    )
-
-    @property
-    def quantities(self) -> tuple[Quantity, ...]:
-        """The quantities to record."""
-        return RecordType(QUANTITIES).members(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
-
-    @property
-    def recorded(self) -> tuple[Quantity, ...]:
-        """What is recorded of these."""
-        return self.quantities
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradientOptions(Options):
-    """The decoder's gradient."""
-
-    decoder_gradient: Literal["true", "modified"] = field(
-        default="true",
-        metadata=option(
-            "true is SGD's (Eq. 3), modified is Lemma 3's (Eq. 26), which the quantitative theory assumes."
-        ),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +203,7 @@ class TrainingOptions(SeedOptions):
         default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
     )
     dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Floating-point type.", axis=False))
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
 
     @property
     def rule(self) -> UpdateRule:
@@ -319,10 +274,72 @@ class BatchOptions(Options):
         return 0 if math.isinf(self.seq_len) else int(self.seq_len) - 1
 
 
+ONE_LAYER = "several layers allow only loss, accuracy, attention and entropy"
+LAYERED = dict.fromkeys(
+    ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
+)
+FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
+"""Why a need of a quantity cannot be met."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(
-    RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, BatchOptions, TrainingOptions, RunOptions
-):
+class YZOptions(StartOptions, Layer):
+    """The gradient and the records of (Y, Z)."""
+
+    decoder_gradient: Literal["true", "modified"] = field(
+        default="true",
+        metadata=option(
+            "true is SGD's (Eq. 3), modified is Lemma 3's (Eq. 26), which the quantitative theory assumes."
+        ),
+    )
+    record: str | Quantity | Sequence[str | Quantity] = field(
+        default=RECORDED,
+        metadata=option(
+            f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
+            RecordType(QUANTITIES),
+            axis=False,
+            separator="",
+        ),
+    )
+
+    @property
+    def missing_needs(self) -> dict[str, str]:
+        """Why these runs cannot meet a need of a quantity, for each such need."""
+        raise NotImplementedError
+
+    @property
+    def recorded(self) -> tuple[Quantity, ...]:
+        """The quantities to record; of the usual ones those that these runs have."""
+        quantities = RecordType(QUANTITIES).members(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
+        if self.record != RECORDED:
+            return quantities
+        return tuple(quantity for quantity in quantities if not set(quantity.needs) & set(self.missing_needs))
+
+    def check_classes(self, classes: SequenceClasses) -> None:
+        """Refuse classes that these options cannot be used with, and parts of the user's own that do not work."""
+        self.check_own_parts()
+        prior_logits(classes, self.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
+        absent = dict(self.missing_needs)
+        if self.residual is False:
+            absent.setdefault("query_decoder", "only residual=True reads the rows of Y of query tokens")
+        if classes.num_buckets:
+            bias_by_bucket(classes, self.position_bias)  # type: ignore[arg-type]
+        else:
+            absent.setdefault("position_bias", "tokens of these classes do not depend on their position")
+            if self.position_bias is not None or self.learn_position_bias:
+                name = "learn_position_bias" if self.position_bias is None else "position_bias"
+                raise InputError(
+                    f"{name} is given but tokens of these classes do not depend on their position: make "
+                    "PositionedClasses, such as near_distinct(), or give positions in the classes file."
+                )
+        for quantity in self.recorded:
+            for need in quantity.needs:
+                if need in absent:
+                    raise InputError(f"{quantity.name} cannot be recorded: {absent[need]}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(YZOptions, BatchOptions, TrainingOptions, YZRates):
     """The options of `train`.  Vary them with `dataclasses.replace`; `write_experiment` writes them to a file.
 
     >>> from dataclasses import replace
@@ -331,33 +348,50 @@ class TrainOptions(
     True
     """
 
+    layers: int = field(
+        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
+    )
+    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
+
     def check_together(self) -> None:
         TrainingOptions.check_together(self)
-        check_depth(self.part(Layer), self.part(Depth))
         self.check_start()
         if self.layers > 1:
-            if self.decoder_gradient != "true":
-                raise InputError("decoder_gradient is modified but there are several layers: Lemma 3 is about one.")
-            if not isinstance(self.init, str):
-                raise InputError(
-                    "init is a pair of arrays but there are several layers: start them from 'zeros' or 'uniform'."
-                )
-            if self.attention_prior is not None:
-                raise InputError("attention_prior is for one layer: leave it out, or give layers=1.")
-            if self.nonlinearity == "relu" and self.init == "zeros":
-                raise InputError(
-                    "ReLU has no slope at zero, where nothing would ever move: give init='uniform', or tanh."
-                )
+            self._check_layers()
+        elif self.nonlinearity != "tanh":
+            raise InputError(
+                f"nonlinearity is '{self.nonlinearity}' but there is one layer: a nonlinearity needs several layers."
+            )
+
+    def _check_layers(self) -> None:
+        """Refuse what several layers cannot have."""
+        if self.part(Layer) != BASIC:
+            raise InputError(
+                f"layers is {self.layers}: several layers always have l2 normalization, softmax, one head and a "
+                "residual connection of their own; leave out normalization, attention_map, residual and heads."
+            )
+        if self.decoder_gradient != "true":
+            raise InputError("decoder_gradient is modified but there are several layers: Lemma 3 is about one.")
+        if not isinstance(self.init, str):
+            raise InputError(
+                "init is a pair of arrays but there are several layers: start them from 'zeros' or 'uniform'."
+            )
+        if self.attention_prior is not None:
+            raise InputError("attention_prior is for one layer: leave it out, or give layers=1.")
+        if self.nonlinearity == "relu" and self.init == "zeros":
+            raise InputError("ReLU has no slope at zero, where nothing would ever move: give init='uniform', or tanh.")
+
+    @property
+    def missing_needs(self) -> dict[str, str]:
+        return LAYERED if self.layers > 1 else {}
 
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
         self.check_own_rule()
-        self.check_own_parts()
-        check_start_data(self, source)
-        classes = source.classes
+        self.check_classes(source.classes)
         source.check_length(self.seq_len)
         source.check_repeats(self.batch_size, self.length)
-        if classes.num_buckets:
+        if source.classes.num_buckets:
             if self.layers > 1:
                 raise InputError("tokens depend on their position, which is for one layer: give layers=1.")
             if self.num_sequences is not None:
@@ -368,14 +402,6 @@ class TrainOptions(
                 raise InputError(
                     "batch_size is None and tokens depend on their position: give a batch size, or seq_len=math.inf."
                 )
-        check_record(self.quantities, self, source, missing=LAYERED if self.layers > 1 else {})
-
-    @property
-    def recorded(self) -> tuple[Quantity, ...]:
-        """What is recorded; for several layers, the usual quantities without those that only one layer has."""
-        if self.layers == 1 or self.record != RECORDED:
-            return self.quantities
-        return tuple(quantity for quantity in self.quantities if not set(quantity.needs) & set(LAYERED))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,12 +428,14 @@ class TimeOptions(Options):
 class FlowingOptions(TimeOptions, SeedOptions):
     """How any system is integrated."""
 
+    dtype: ClassVar[str] = "float64"
+
     def check_together(self) -> None:
         _ = self.runs  # refuses sequences of different lengths
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, FlowingOptions, RunOptions):
+class FlowOptions(YZOptions, FlowingOptions, YZRates):
     """The options of `flow`.
 
     >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])
@@ -419,11 +447,13 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, FlowingOp
         FlowingOptions.check_together(self)
         self.check_start()
 
+    @property
+    def missing_needs(self) -> dict[str, str]:
+        return FLOWING
+
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
-        self.check_own_parts()
-        check_start_data(self, source)
-        check_record(self.quantities, self, source, missing=FLOWING)
+        self.check_classes(source.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -448,39 +478,14 @@ class SweepExecution(Options):
     retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))
 
 
-ONE_LAYER = "several layers allow only loss, accuracy, attention and entropy"
-LAYERED = dict.fromkeys(
-    ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
-)
-FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
-"""Why a need of a quantity cannot be met."""
+USED_BEFORE = {"record", "record_every", "steps", "dtype", *options_of(TimeOptions), *options_of(StartOptions)}
+USED_BEFORE |= set(options_of(BatchOptions))
+"""Options that an engine gets as a start, as batches, or not at all."""
 
 
-def check_record(
-    record: Sequence[Quantity], options: RecordOptions | Layer, source: DataSource, missing: dict[str, str]
-) -> None:
-    """Refuse to record what the runs do not have."""
-    absent = dict(missing)
-    if isinstance(options, Layer) and options.residual is False:
-        absent.setdefault("query_decoder", "only residual=True reads the rows of Y of query tokens")
-    if not source.classes.num_buckets:
-        absent.setdefault("position_bias", "tokens of these classes do not depend on their position")
-    usual = isinstance(options, RecordOptions) and options.record == RECORDED
-    for quantity in record:
-        for need in quantity.needs:
-            if need in absent and not (usual and need in LAYERED):
-                raise InputError(f"{quantity.name} cannot be recorded: {absent[need]}.")
-
-
-def check_start_data(options: StartOptions, source: DataSource) -> None:
-    """Refuse a start that these classes cannot have."""
-    classes = source.classes
-    prior_logits(classes, options.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
-    if classes.num_buckets:
-        bias_by_bucket(classes, options.position_bias)  # type: ignore[arg-type]
-    elif options.position_bias is not None or options.learn_position_bias:
-        name = "learn_position_bias" if options.position_bias is None else "position_bias"
-        raise InputError(
-            f"{name} is given but tokens of these classes do not depend on their position: make PositionedClasses, "
-            "such as near_distinct(), or give positions in the classes file."
-        )
+def unknown_options(options: Options, known: Collection[str]) -> list[str]:
+    """The options with another value than their default that an engine with these names does not know."""
+    rates = options.rate_names() if isinstance(options, SeedOptions) else []
+    used = {"seeds", *rates, *USED_BEFORE, *known}
+    defaults = defaults_of(type(options))
+    return [name for name, value in values_of(options).items() if name not in used and value != defaults.get(name)]

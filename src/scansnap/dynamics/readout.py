@@ -14,14 +14,14 @@ s > 0, so c . dJ/dc = 0 with or without a residual connection, and
     dz = (c / |c - mean c|_2) o (g - mean g - u (u . g))                                   (no means for the l2 kind).
 
 For any other map, normalization or addition, autograd goes back through the same steps; `compare_gradients` in
-`dynamics/gradient_check.py` shows how far apart the two gradients are.
+`dynamics/gradients.py` shows how far apart the two gradients are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -30,27 +30,7 @@ from torch.nn import functional
 from scansnap.systems.yz.architecture import ADD_QUERY, Addition
 from scansnap.systems.yz.attention import SOFTMAX, AttentionMap, ClosedFormMap
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.normalization import ClosedFormNormalization, Normalization
-from scansnap.systems.yz.rows import TokenRows
-
-
-class Directions(Protocol):
-    """Directions v of sequences, and the gradient back through them."""
-
-    @property
-    def value(self) -> Tensor:
-        """v (R, B, H, D)."""
-
-    @property
-    def z(self) -> Tensor:
-        """The logits (R, B, H, S) that it was made from."""
-
-    @property
-    def log_a(self) -> Tensor:
-        """ln a, which broadcasts with them."""
-
-    def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """dJ/dz and dJ/d ln a (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
+from scansnap.systems.yz.normalization import ClosedFormNormalization, Normalization, TokenRows
 
 
 @dataclass(frozen=True)
@@ -157,6 +137,7 @@ class ClosedFormDirections:
     outer_length: Tensor | None  # |u + e_m|, centered or not, where there is a residual connection
 
     def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """dJ/dz and dJ/d ln a (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
         readout, rows = self.readout, self.readout.rows
         normalizer = cast(ClosedFormNormalization, readout.normalizer)
         if self.outer_length is not None:
@@ -190,9 +171,14 @@ class AutogradDirections:
         return cls(readout, graph.detach(), z, log_a, graph)
 
     def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """dJ/dz and dJ/d ln a (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
         # A row that stands for nu tokens has nu times the gradient that each of them has.
         weighed = self.readout.rows.weigh(g)
         slopes = torch.autograd.grad(self.graph, (self.z, self.log_a), weighed, allow_unused=True)
         # An absent token has ln a = -inf, where a map's gradient may be 0 times infinity.
         dz, dlog_a = (torch.zeros_like(self.z) if slope is None else slope.nan_to_num(nan=0.0) for slope in slopes)
         return torch.where(self.log_a == -torch.inf, 0.0, dz), torch.where(self.log_a == -torch.inf, 0.0, dlog_a)
+
+
+Directions = ClosedFormDirections | AutogradDirections
+"""Directions of sequences, with the gradient back through them."""

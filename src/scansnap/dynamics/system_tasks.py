@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, make_dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar, cast
@@ -23,11 +22,11 @@ from numpy.typing import NDArray
 from scipy.integrate import DOP853, LSODA, OdeSolver
 from torch import Tensor
 
-from scansnap.dynamics.options import DeviceOptions, FlowingOptions, Rates, Runs, TrainingOptions, rate_option
-from scansnap.dynamics.task import FlowRuns, FlowTask, Task, Training, TrainTask
-from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel
+from scansnap.dynamics.options import FlowingOptions, Rates, Runs, TrainingOptions, rate_option
+from scansnap.dynamics.task import Engine, FlowRuns, FlowTask, Observation, Task, TrainTask
+from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel, check_known
 from scansnap.dynamics.update_rules import memory_of
-from scansnap.runtime.machine import check_memory, find_device, one_tensor_thread
+from scansnap.runtime.machine import check_memory, find_device
 from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.system import Arrays, State, System, check_system
 from scansnap.validation.options import Options, option, options_of
@@ -42,14 +41,6 @@ MOST_EVALUATIONS = 300_000
 
 AT_ONCE = 128
 """States whose gradients are computed together."""
-
-SMALL = 5_000_000
-"""Runs that hold at most this many numbers use one thread for their tensor operations."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SystemTrainOptions(DeviceOptions, TrainingOptions):
-    """The options of `train` for any system; those of one system have its rates and its quantities too."""
 
 
 def system_options(system: System, base: type[Options]) -> type[Options]:
@@ -74,7 +65,7 @@ def _make_options(system: System, base: type[Options]) -> type[Options]:
     return make_dataclass(f"{type(system).__name__}Options", stated, bases=(base,), frozen=True, kw_only=True)
 
 
-Checked = TypeVar("Checked", SystemTrainOptions, FlowingOptions)
+Checked = TypeVar("Checked", TrainingOptions, FlowingOptions)
 
 
 @dataclass(frozen=True)
@@ -90,6 +81,7 @@ class SystemTask(Task, Generic[Checked]):
         check_system(system)
         if isinstance(options, TrainingOptions):
             options.check_own_rule()
+            check_known(options)
         task = cls(system, options)
         count = len(options.runs) if isinstance(options, TrainingOptions) else 1
         check_memory(
@@ -133,7 +125,7 @@ class SystemTask(Task, Generic[Checked]):
 
 
 @dataclass(frozen=True)
-class SystemTraining(SystemTask[SystemTrainOptions], TrainTask):
+class SystemTraining(SystemTask[TrainingOptions], TrainTask):
     """A system to train."""
 
     @property
@@ -152,27 +144,8 @@ class SystemTraining(SystemTask[SystemTrainOptions], TrainTask):
     def checkpoint_bytes(self) -> float:
         return self.bytes_per_run * len(self.options.runs)
 
-    def threads(self) -> AbstractContextManager[None]:
-        is_small = self.entries * len(self.options.runs) <= SMALL and self.options.device == "cpu"
-        return one_tensor_thread() if is_small else nullcontext()
-
-    def begin(self, runs: Runs) -> Training:
-        return SystemRuns(self, runs)
-
-
-class SystemRuns:
-    """Runs of a system in training, and the quantities of their records."""
-
-    def __init__(self, task: SystemTraining, runs: Runs) -> None:
-        model = SystemModel(task, runs)
-        self.engine = TensorEngine(model, task.options, len(runs))
-        self._system, self._data = task.system, task.system.data(runs.seed, None)
-
-    def measure(self, parts: Arrays) -> dict[str, FloatArray]:
-        return {}
-
-    def snapshot(self, parts: Arrays, measures: Mapping[str, FloatArray]) -> State:
-        return State(self._system, parts, self._data, measures["loss"])
+    def begin(self, runs: Runs) -> Engine:
+        return TensorEngine(SystemModel(self, runs), self.options, len(runs), self.entries * len(runs))
 
 
 class SystemModel(TensorModel):
@@ -189,6 +162,7 @@ class SystemModel(TensorModel):
         self.shares, self.centers = {}, {}
         self._step = 0 if self._system.samples else None
         self._data = self._tensors(self._system.data(runs.seed, self._step))
+        self._fixed = self._system.data(runs.seed, None)
 
     def _tensors(self, arrays: Arrays) -> dict[str, Tensor]:
         return {name: _tensor(values, self._dtype, self._device) for name, values in arrays.items()}
@@ -202,8 +176,9 @@ class SystemModel(TensorModel):
     def measure(self, step: int) -> Measured:
         return self.gradient(step)[1]
 
-    def show(self, needs: Collection[str]) -> Arrays:
-        return {name: tensor.cpu().numpy().copy() for name, tensor in self.parameters.items()}
+    def observe(self, needs: Collection[str]) -> Observation:
+        parameters = {name: tensor.cpu().numpy().copy() for name, tensor in self.parameters.items()}
+        return lambda loss, accuracy: State(self._system, parameters, self._fixed, loss)
 
 
 def _tensor(values: NDArray[Any], dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
@@ -240,16 +215,14 @@ class SystemFlowRuns:
 
     def __init__(self, task: SystemFlow, runs: Runs) -> None:
         self._system, self._size = task.system, task.entries
-        self._start = {name: np.asarray(v, np.float64) for name, v in task.system.start(runs.seed).items()}
-        self._data = task.system.data(runs.seed, None)
-        blocks = task.system.blocks
-        self._roots = np.concatenate(
-            [
-                np.sqrt(np.repeat(runs.rates[blocks[name].rate][:, None], values[0].size, axis=1))
-                for name, values in self._start.items()
-            ],
-            axis=1,
-        )
+        self._data, blocks = task.system.data(runs.seed, None), task.system.blocks
+        self._start = {name: _tensor(v, torch.float64) for name, v in task.system.start(runs.seed).items()}
+        self._tensors = {name: _tensor(values, torch.float64) for name, values in self._data.items()}
+        roots = [
+            np.sqrt(np.repeat(runs.rates[blocks[name].rate][:, None], values[0].numel(), axis=1))
+            for name, values in self._start.items()
+        ]
+        self._roots = torch.from_numpy(np.concatenate(roots, axis=1))
 
     @property
     def size(self) -> int:
@@ -261,10 +234,10 @@ class SystemFlowRuns:
         states[:record] = 0.0
 
         def slope(u: float, state: FloatArray) -> FloatArray:
-            return scale * math.exp(u) * self.slopes(run, state[None])[0][0]
+            return scale * math.exp(u) * self._slopes(run, state[None])[0][0]
 
         def hessian(u: float, state: FloatArray) -> FloatArray:
-            return scale * math.exp(u) * self.hessian(run, state)
+            return scale * math.exp(u) * self._hessian(run, state)
 
         start, errors = np.zeros(self._size), {"rtol": rtol, "atol": atol}
         if self._size <= MOST_IMPLICIT:
@@ -282,59 +255,44 @@ class SystemFlowRuns:
                 record = reached
         return float(times[-1]) if record == len(times) else scale * math.expm1(solver.t)
 
-    def split(self, run: int, states: FloatArray) -> dict[str, FloatArray]:
+    def _blocks(self, run: int, w: Tensor) -> dict[str, Tensor]:
         """The blocks (n, ...) of states w (n, N)."""
-        moved, first, blocks = states * self._roots[run], 0, {}
-        for name, values in self._start.items():
-            size = values[run].size
-            blocks[name] = values[run] + moved[:, first : first + size].reshape(len(states), *values.shape[1:])
-            first += size
-        return blocks
+        starts = {name: values[run] for name, values in self._start.items()}
+        moved = (self._roots[run] * w).split([start.numel() for start in starts.values()], dim=1)
+        return {
+            name: start + part.reshape(len(w), *start.shape)
+            for (name, start), part in zip(starts.items(), moved, strict=True)
+        }
 
-    def slopes(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _gradient(self, run: int, w: Tensor) -> tuple[Tensor, Tensor]:
         """grad_w J (n, N), and the loss (n,)."""
-        slopes, losses = np.empty_like(states), np.empty(len(states))
-        data = {name: _tensor(values[run : run + 1], torch.float64) for name, values in self._data.items()}
-        for first in range(0, len(states), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            blocks = {name: torch.from_numpy(values) for name, values in self.split(run, states[part]).items()}
-            count = len(states[part])
-            own = {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in data.items()}
-            gradient, loss = self._system.gradient(blocks, own)
-            by_block = [gradient[name].reshape(count, -1) for name in self._start]
-            slopes[part] = torch.cat(by_block, 1).numpy() * self._roots[run]
-            losses[part] = loss.numpy()
+        data = {name: values[run].expand(len(w), *values.shape[1:]) for name, values in self._tensors.items()}
+        gradient, loss = self._system.gradient(self._blocks(run, w), data)
+        return self._roots[run] * torch.cat([gradient[name].reshape(len(w), -1) for name in self._start], 1), loss
+
+    def _slopes(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The same for any number of states."""
+        parts = [self._gradient(run, w) for w in torch.from_numpy(states).split(AT_ONCE)]
+        slopes, losses = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
         return slopes, losses
 
-    def hessian(self, run: int, state: FloatArray) -> FloatArray:
+    def _hessian(self, run: int, state: FloatArray) -> FloatArray:
         """The derivative (N, N) of grad_w J, by autograd of the closed form.
 
         Differences would lose its small entries beside large ones: late in training some directions have settled, and
         others move by 1/t.
         """
-        roots = torch.from_numpy(self._roots[run])
-        data = {name: _tensor(values[run : run + 1], torch.float64) for name, values in self._data.items()}
-        starts = {name: torch.from_numpy(values[run : run + 1]) for name, values in self._start.items()}
-
-        def slopes(w: Tensor) -> Tensor:
-            parts = (roots * w).split([start.numel() for start in starts.values()])
-            blocks = {
-                name: start + part.reshape(start.shape)
-                for (name, start), part in zip(starts.items(), parts, strict=True)
-            }
-            gradient, _ = self._system.gradient(blocks, data)
-            return roots * torch.cat([gradient[name].reshape(-1) for name in starts])
-
-        return torch.func.jacrev(slopes)(torch.from_numpy(state)).detach().numpy()
+        slope = torch.func.jacrev(lambda w: self._gradient(run, w[None])[0][0])
+        return slope(torch.from_numpy(state)).detach().numpy()
 
     def measures(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The loss (n,); there is no accuracy."""
-        loss = self.slopes(run, states)[1]
+        loss = self._slopes(run, states)[1]
         return loss, np.full_like(loss, np.nan)
 
     def snapshot(self, states: FloatArray, measures: Mapping[str, FloatArray]) -> State:
         times = states.shape[1]
-        by_run = [self.split(run, own) for run, own in enumerate(states)]
-        parameters = {name: np.concatenate([blocks[name] for blocks in by_run]) for name in self._start}
+        by_run = [self._blocks(run, torch.from_numpy(own)) for run, own in enumerate(states)]
+        parameters = {name: torch.cat([blocks[name] for blocks in by_run]).numpy() for name in self._start}
         data = {name: np.repeat(values, times, axis=0) for name, values in self._data.items()}
         return State(self._system, parameters, data, measures["loss"])

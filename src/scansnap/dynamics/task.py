@@ -1,21 +1,28 @@
 """A task: a system with options that were checked against it.
 
-`train`, `flow` and `sweep` know tasks only.  `system_tasks.py` makes them for any `System`, on tensors;
-`yz_tasks.py` makes those of (Y, Z), with compiled code.
+`train`, `flow` and `sweep` know tasks only.  `yz_tasks.py` makes those of (Y, Z), for classes; `system_tasks.py` makes
+those of any `System`, on tensors.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.dynamics.options import Runs
+from scansnap.data.named_classes import as_source
+from scansnap.data.source import DataSource
+from scansnap.dynamics.options import FlowingOptions, FlowOptions, Runs, TrainingOptions, TrainOptions
+from scansnap.runtime.machine import needs_torch
+from scansnap.systems.catalog import SYSTEMS
 from scansnap.systems.quantity import Quantity
+from scansnap.systems.system import System
+from scansnap.validation.argument_types import ArgumentType
+from scansnap.validation.options import Options
 
 Array = NDArray[np.generic]
 FloatArray = NDArray[np.float64]
@@ -75,11 +82,7 @@ class TrainTask(Task):
         """The size of a checkpoint of all runs."""
 
     @abstractmethod
-    def threads(self) -> AbstractContextManager[None]:
-        """How many threads the work should use."""
-
-    @abstractmethod
-    def begin(self, runs: Runs) -> Training:
+    def begin(self, runs: Runs) -> Engine:
         """The runs before their first update."""
 
 
@@ -91,17 +94,8 @@ class FlowTask(Task):
         """The runs at time 0."""
 
 
-class Training(Protocol):
-    """Runs in training, and how their records are computed."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    def measure(self, parts: Any) -> dict[str, FloatArray]:
-        """Measures of a record besides loss and accuracy."""
-
-    def snapshot(self, parts: Any, measures: Mapping[str, FloatArray]) -> object:
-        """What quantities are computed from."""
+Observation = Callable[[FloatArray, FloatArray], object]
+"""Gives what quantities are computed from, once the loss and accuracy (R,) of the record are known."""
 
 
 class Engine(Protocol):
@@ -117,8 +111,8 @@ class Engine(Protocol):
     def evaluate(self) -> tuple[FloatArray, FloatArray]:
         """Loss and accuracy (R,) of the batch that the next update would use, without an update."""
 
-    def show(self, needs: Collection[str]) -> Any:
-        """Copies of the parts of the state that these needs are computed from."""
+    def observe(self, needs: Collection[str]) -> Observation:
+        """Copy the parts of the state that these needs are computed from: it moves on before its loss is known."""
 
     def diverged(self) -> NDArray[np.int64]:
         """The step at which each run's loss was first not finite; -1 if it always was finite (R,)."""
@@ -149,3 +143,69 @@ class FlowRuns(Protocol):
 def needed_by(record: Sequence[Quantity]) -> frozenset[str]:
     """What these quantities are computed from."""
     return frozenset(need for quantity in record for need in quantity.needs)
+
+
+# --- the task of a system ----------
+
+
+@dataclass(frozen=True)
+class SystemType(ArgumentType):
+    """A system, or classes, or the name of either, or a file of classes."""
+
+    def check(self, name: str, value: Any) -> System | DataSource:
+        return as_system(value)
+
+
+Trained = Annotated[System | DataSource | str, SystemType()]
+"""What `train`, `flow` and `sweep` take first."""
+
+
+def as_system(value: object) -> System | DataSource:
+    """The system or the data that an argument means."""
+    if isinstance(value, System):
+        return value
+    if isinstance(value, str) and value in SYSTEMS:
+        return SYSTEMS.member(value)
+    return as_source(value)
+
+
+def train_options(system: object) -> type[Options]:
+    """The options of `train` for this system."""
+    checked = as_system(system)
+    if not isinstance(checked, System):
+        return TrainOptions
+    with needs_torch(f"the system {checked.label}"):
+        from scansnap.dynamics.system_tasks import system_options
+    return system_options(checked, TrainingOptions)
+
+
+def flow_options(system: object) -> type[Options]:
+    """The options of `flow` for this system."""
+    checked = as_system(system)
+    if not isinstance(checked, System):
+        return FlowOptions
+    with needs_torch(f"the system {checked.label}"):
+        from scansnap.dynamics.system_tasks import system_options
+    return system_options(checked, FlowingOptions)
+
+
+def train_task(system: System | DataSource, options: Any) -> TrainTask:
+    """The training of a system, or an `InputError` that says why it cannot be done."""
+    if not isinstance(system, System):
+        from scansnap.dynamics.yz_tasks import YZTraining
+
+        return YZTraining.checked(system, options)
+    from scansnap.dynamics.system_tasks import SystemTraining
+
+    return SystemTraining.checked(system, options)
+
+
+def flow_task(system: System | DataSource, options: Any) -> FlowTask:
+    """The flow of a system, or an `InputError` that says why it cannot be integrated."""
+    if not isinstance(system, System):
+        from scansnap.dynamics.yz_tasks import YZFlow
+
+        return YZFlow.checked(system, options)
+    from scansnap.dynamics.system_tasks import SystemFlow
+
+    return SystemFlow.checked(system, options)

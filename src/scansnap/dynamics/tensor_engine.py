@@ -8,19 +8,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics.options import TrainingOptions
-from scansnap.dynamics.task import Array
+from scansnap.dynamics.options import TrainingOptions, unknown_options
+from scansnap.dynamics.task import Array, Observation
 from scansnap.dynamics.update_rules import Update, memory_of
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.machine import one_tensor_thread
 
 Measured = tuple[Tensor, Tensor]
 """Loss and accuracy (R,)."""
+
+KNOWN = {"optimizer", "momentum", "schedule", "weight_decay", "clip", "device"}
+"""Options that the engine implements for every system."""
+
+SMALL = 5_000_000
+"""Runs that hold at most this many numbers on a CPU use one thread: beside other programs, threads that wait for each
+other cost ten times more."""
+
+
+def check_known(options: TrainingOptions, known: Collection[str] = ()) -> None:
+    """Refuse options that neither the engine nor a model that knows these implements."""
+    if unknown := unknown_options(options, {*KNOWN, *known}):
+        raise InputError(f"{unknown[0]} is given, which no engine implements for this system: leave it out.")
 
 
 class TensorModel(ABC):
@@ -40,15 +55,16 @@ class TensorModel(ABC):
         """Loss and accuracy of the batch of update `step`."""
 
     @abstractmethod
-    def show(self, needs: Collection[str]) -> Any:
-        """Copies of the parts of the state that these needs are computed from."""
+    def observe(self, needs: Collection[str]) -> Observation:
+        """Copy the parts of the state that these needs are computed from."""
 
 
 class TensorEngine:
     """Advances a model; the whole state lives on the device."""
 
-    def __init__(self, model: TensorModel, options: TrainingOptions, runs: int) -> None:
+    def __init__(self, model: TensorModel, options: TrainingOptions, runs: int, numbers: float) -> None:
         self.step = 0
+        self._threads = one_tensor_thread if options.device == "cpu" and numbers <= SMALL else nullcontext
         self._options, self._rule, self._model = options, options.rule, model
         names = memory_of(self._rule)
         self._memory = {
@@ -59,15 +75,16 @@ class TensorEngine:
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         results = []
-        for step in range(self.step, stop):
-            gradient, measured = self._model.gradient(step)
-            if self._options.clip is not None:
-                gradient = self._clipped(gradient, self._options.clip)
-            share = float(self._options.rate_shares(step, step + 1)[0])
-            for block, value in gradient.items():
-                self._move(block, value, share)
-            results.append(self._checked(measured))
-            self.step = step + 1
+        with self._threads():
+            for step in range(self.step, stop):
+                gradient, measured = self._model.gradient(step)
+                if self._options.clip is not None:
+                    gradient = self._clipped(gradient, self._options.clip)
+                share = float(self._options.rate_shares(step, step + 1)[0])
+                for block, value in gradient.items():
+                    self._move(block, value, share)
+                results.append(self._checked(measured))
+                self.step = step + 1
         return tuple(np.stack(values, 1) for values in zip(*results, strict=True))  # type: ignore[return-value]
 
     def _clipped(self, gradient: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
@@ -97,7 +114,8 @@ class TensorEngine:
         )
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self._checked(self._model.measure(self.step))
+        with self._threads():
+            return self._checked(self._model.measure(self.step))
 
     def _checked(self, measured: Measured) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Loss and accuracy on the host; NaN from the step at which a run's loss was first not finite."""
@@ -106,8 +124,9 @@ class TensorEngine:
         failed = self._diverged >= 0
         return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
 
-    def show(self, needs: Collection[str]) -> Any:
-        return self._model.show(needs)
+    def observe(self, needs: Collection[str]) -> Observation:
+        with self._threads():
+            return self._model.observe(needs)
 
     def diverged(self) -> NDArray[np.int64]:
         return self._diverged

@@ -12,8 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.dynamics.options import Runs, TrainingOptions, TrainOptions
-from scansnap.dynamics.task import Training, TrainTask, needed_by
-from scansnap.dynamics.tasks import Trained, as_system, train_options, train_task
+from scansnap.dynamics.task import Engine, Trained, TrainTask, as_system, needed_by, train_options, train_task
 from scansnap.results.dataset import attributes, run_dataset, run_variables
 from scansnap.results.recorder import Recorder, Records
 from scansnap.runtime.progress import progress_bar
@@ -88,11 +87,11 @@ def train_runs(
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
-    with recorder, task.threads(), progress_bar(words, options.steps, progress) as show:
-        training = task.begin(runs)
+    with recorder, progress_bar(words, options.steps, progress) as show:
+        engine = task.begin(runs)
         records = Records(recorder, variables, len(steps))
-        _Training(training, task, recorder, records, steps, show).run()
-        diverged = training.engine.diverged()
+        _Training(engine, task, recorder, records, steps, show).run()
+        diverged = engine.diverged()
         status = np.where(diverged >= 0, "diverged", "ok").astype("U8")
         return records.finish({"status": status, "diverged_step": diverged})
 
@@ -102,14 +101,14 @@ class _Training:
 
     def __init__(
         self,
-        training: Training,
+        engine: Engine,
         task: TrainTask,
         recorder: Recorder,
         records: Records,
         steps: NDArray[np.int64],
         show: Callable[[float], None],
     ) -> None:
-        self._training, self._engine = training, training.engine
+        self._engine = engine
         self._quantities, self._sizes, self._needs = task.recorded, task.sizes, needed_by(task.recorded)
         self._recorder = recorder
         self._records = records
@@ -122,11 +121,11 @@ class _Training:
         record = self._resume()
         while record < len(self._steps) - 1:
             if self._engine.step == self._steps[record]:
-                self._observe()
+                self._observed = self._engine.observe(self._needs)
             while self._engine.step < self._steps[record + 1]:
                 self._advance(record)
             record += 1
-        self._observe()
+        self._observed = self._engine.observe(self._needs)
         self._keep(record, *self._engine.evaluate())
 
     def _resume(self) -> int:
@@ -160,14 +159,9 @@ class _Training:
             self._recorder.store.write_checkpoint(engine.step, engine.state())
             self._saved = time.monotonic()
 
-    def _observe(self) -> None:
-        """Hold what the engine shows: its state moves on before the loss of this record is known."""
-        self._parts = self._engine.show(self._needs)
-        self._measures = self._training.measure(self._parts)
-
     def _keep(self, record: int, loss: NDArray[np.float64], accuracy: NDArray[np.float64]) -> None:
         """Record the last observation with its loss, and NaN for runs that have diverged by then."""
-        snapshot = self._training.snapshot(self._parts, {**self._measures, "loss": loss, "accuracy": accuracy})
+        snapshot = self._observed(loss, accuracy)
         values = {q.name: q.values(snapshot, (len(loss), *q.shape(self._sizes))) for q in self._quantities}
         diverged = self._engine.diverged()
         self._records.put(record, values, lost=(diverged >= 0) & (diverged <= self._steps[record]))

@@ -1,4 +1,4 @@
-"""How a gradient moves its matrix: SGD with momentum, Adam, sign-SGD, normalized SGD, or a rule of your own.
+"""How a gradient moves its matrix: SGD with momentum, Adam, sign-SGD, normalized SGD, or a rule of your own; schedules.
 
 A rule sees g, the gradient of J by each entry of the whole matrix.  For merged columns and rows the engine holds the
 gradient of a group of k entries, which is k times that of each entry (`systems/yz/compact.py`);
@@ -12,13 +12,20 @@ rule that treats entries alike.
 
 The last two ignore the size of the gradient, entry by entry or as a whole, and so the slowdown that Theorem 1's
 gamma(t) puts into SGD: attention cannot snap for lack of a gradient.
+
+A schedule of learning rates returns the factor that multiplies them, given the fraction of training completed (0 to 1).
+It depends on nothing else, so a run can resume anywhere: the update after k of n updates uses share(k/n) of the rates.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.runtime.machine import needs_torch
@@ -216,3 +223,72 @@ class NormalizedSGD:
 
         norm = update.gradient_norm
         update.matrix.addcmul_(update.gradient, torch.where(norm > 0, update.rate / norm, 0.0))
+
+
+# --- schedules ----------
+
+
+class Schedule(Protocol):
+    """A learning-rate schedule: the factor on the rates, given the fraction of training completed (0 to 1).
+
+    >>> class Halved:
+    ...     def share(self, done: float) -> float:
+    ...         return 1.0 if done < 0.5 else 0.5
+    >>> ss.TextOptions(schedule=Halved()).schedule.share(0.7)
+    0.5
+    """
+
+    def share(self, done: float) -> float:
+        """The share of the rates to use when the fraction `done` of the run, from 0 to 1, is done."""
+        ...
+
+
+SCHEDULES: Registry[Schedule] = Registry("schedule", "share")
+"""Every schedule by name.
+
+>>> ss.SCHEDULES.member("linear").share(0.5)
+0.5
+"""
+
+
+@SCHEDULES.register("constant")
+@dataclass(frozen=True)
+class Constant:
+    """The full rates to the end."""
+
+    def share(self, done: float) -> float:
+        return 1.0
+
+
+@SCHEDULES.register("linear")
+@dataclass(frozen=True)
+class Linear:
+    """Rates that fall in a straight line from the full ones to the share `end`."""
+
+    end: float = 0.0
+
+    def share(self, done: float) -> float:
+        return 1.0 - (1.0 - self.end) * done
+
+
+@SCHEDULES.register("cosine")
+@dataclass(frozen=True)
+class Cosine:
+    """Rates that fall to zero along half a wave of the cosine."""
+
+    def share(self, done: float) -> float:
+        return 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def rate_shares(schedule: str | Schedule, steps: int, done: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The share of the rates that an update uses, given how many of `steps` updates precede it."""
+    member = SCHEDULES.member(schedule)
+    if isinstance(member, Constant):
+        return np.ones(len(done))
+    shares = np.array([member.share(min(step / max(steps, 1), 1.0)) for step in done.tolist()], np.float64)
+    if not (np.isfinite(shares) & (shares >= 0)).all():
+        raise InputError(
+            f"the schedule {SCHEDULES.label(schedule)} gives the share {shares.min()}: it must return a finite number "
+            "from 0."
+        )
+    return shares

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ from scansnap.dynamics.yz_tasks import SINGULAR, YZFlow
 from scansnap.results.snapshot import Parts, Snapshot
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import needs_torch
+
+if TYPE_CHECKING:
+    from scansnap.dynamics.gradients import PopulationGradient
 
 FloatArray = NDArray[np.float64]
 
@@ -93,16 +96,6 @@ def _bias(start: Start) -> FloatArray:
     return np.empty(0) if start.position_bias is None else start.position_bias
 
 
-class StateGradient(Protocol):
-    """The gradient at states, one vector each."""
-
-    def __call__(self, states: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """The gradient of J (n, N) at states (n, N), and whether it exists."""
-
-    def measures(self, states: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Loss and accuracy (n,)."""
-
-
 class YZFlowRuns:
     """Runs of (Y, Z) to integrate: y is the slow part, the logits that can move are the fast one."""
 
@@ -132,7 +125,7 @@ class YZFlowRuns:
         return loss, np.where(np.isnan(loss), np.nan, accuracy)
 
     @cache  # noqa: B019  (the runs are few, and go with this object)
-    def gradient(self, run: int) -> StateGradient:
+    def gradient(self, run: int) -> KernelGradient | PopulationGradient:
         """Compiled code for layers of built-in parts, tensors for everything else."""
         modified = self._task.options.decoder_gradient == "modified"
         if has_kernel(self._task.layer):
@@ -164,7 +157,9 @@ class YZFlowRuns:
 class Equation:
     """The flow of a run in log time: dU/du = (t + s) D grad J, for the integrator."""
 
-    def __init__(self, gradient: StateGradient, blocks: NDArray[np.int64], rates: FloatArray) -> None:
+    def __init__(
+        self, gradient: KernelGradient | PopulationGradient, blocks: NDArray[np.int64], rates: FloatArray
+    ) -> None:
         self._gradient, self._blocks, self._rates = gradient, blocks, rates
 
     def velocity(self, u: float, state: FloatArray, out: FloatArray) -> None:

@@ -1,34 +1,37 @@
 """Training and the flow of (Y, Z): the tasks of the paper's own system.
 
 Two engines train it.  They draw the same sequences for the same seed and do the same arithmetic in different orders, so
-they agree to rounding.  An engine says which work it serves and how much memory a run takes; `engine_for` picks the
-first that serves the work: compiled code for built-in parts on a CPU, tensors for everything else.  Users never choose.
+they agree to rounding.  `engine_for` picks compiled code for built-in parts on a CPU and tensors for everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions
+from scansnap.dynamics.batches import FRESH_STREAM, NUM_FRESH, Batches
+from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions, unknown_options
 from scansnap.dynamics.start import Start, make_start, start_layout
-from scansnap.dynamics.task import Engine, FlowRuns, FlowTask, Task, Training, TrainTask, needed_by
+from scansnap.dynamics.task import Engine, FloatArray, FlowRuns, FlowTask, Observation, Task, TrainTask
+from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.dataset import classes_attributes, classes_coordinates, classes_sizes
 from scansnap.results.snapshot import Parts, Snapshot
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.machine import check_memory, needs_torch, one_tensor_thread
+from scansnap.runtime.machine import check_memory, needs_torch
 from scansnap.systems.quantity import Quantity
 from scansnap.systems.yz.architecture import Layer
 from scansnap.systems.yz.compact import CompactLayout
+
+if TYPE_CHECKING:
+    from scansnap.dynamics.kernel_engine import KernelEngine
+    from scansnap.dynamics.yz_tensors import YZTensorEngine
 
 SINGULAR = (
     "two classes have the same attention direction, so F^T F cannot be inverted: "
@@ -39,8 +42,11 @@ SINGULAR = (
 MOST_SEQUENCES = 10**7 * 365 * 86400
 """Sequences that a core draws and learns from in a year, at the speed of the smallest settings."""
 
-SMALL = 5_000_000
-"""An engine that holds at most this many numbers for all runs uses one thread for its tensor operations."""
+FLOW_OPTIONS = {"normalization", "residual", "attention_map", "heads", "decoder_gradient"}
+"""Options of the layer that the flow implements."""
+
+FRESH = {"fresh_loss", "fresh_accuracy"}
+"""Needs of quantities that are measured on fresh sequences."""
 
 Checked = TypeVar("Checked", TrainOptions, FlowOptions)
 
@@ -61,7 +67,7 @@ class YZTask(Task, Generic[Checked]):
         return task
 
     def check_size(self) -> None:
-        """Refuse what fits into no memory and no lifetime, before anything is made."""
+        """Refuse what no engine implements, and what fits into no memory and no lifetime, before anything is made."""
 
     @property
     def fingerprint(self) -> str:
@@ -130,12 +136,19 @@ class YZTraining(YZTask[TrainOptions], TrainTask):
         return self.options.batch_size or self.options.num_sequences or self.source.classes.num_classes
 
     @property
+    def state_size(self) -> int:
+        """The number of entries of all matrices of a run, and of the rule's memory of them."""
+        layout, memory = self.start_layout, memory_of(self.options.rule)
+        entries = matrix_entries(layout) if self.layers == 1 else layers_entries(layout, self.layers)
+        return (1 + len(memory)) * entries
+
+    @property
     def bytes_per_run(self) -> float:
         return np.dtype(self.dtype).itemsize * engine_for(self).numbers_per_run(self)
 
     @property
     def checkpoint_bytes(self) -> float:
-        return np.dtype(self.dtype).itemsize * engine_for(self).numbers_in_checkpoint(self) * len(self.options.runs)
+        return float(np.dtype(self.dtype).itemsize * self.state_size * len(self.options.runs))
 
     def check_size(self) -> None:
         runs, engine = len(self.options.runs), engine_for(self)
@@ -153,34 +166,27 @@ class YZTraining(YZTask[TrainOptions], TrainTask):
                 f"sequences, {sequences / MOST_SEQUENCES:,.2g} years at ten million a second: ask for fewer."
             )
 
-    def threads(self) -> AbstractContextManager[None]:
-        """One thread for small tensors: beside other programs, threads that wait for each other cost ten times more."""
-        engine = engine_for(self)
-        is_small = engine.numbers_per_run(self) * len(self.options.runs) <= SMALL
-        return one_tensor_thread() if engine.spins and self.options.device == "cpu" and is_small else nullcontext()
-
-    def begin(self, runs: Runs) -> Training:
-        return YZRuns(self, self.start(runs), runs)
+    def begin(self, runs: Runs) -> Engine:
+        return engine_for(self)(self, self.start(runs), runs)
 
 
-class YZRuns:
-    """Runs of (Y, Z) in training, and the quantities of their records."""
+def observe(
+    start: Start, parts: Parts, needs: Collection[str], measure_fresh: Callable[[Parts], Iterable[FloatArray]]
+) -> Observation:
+    """The observation of runs in a state, with loss and accuracy (R,) on fresh sequences if they are needed."""
+    fresh = {}
+    if FRESH & set(needs):
+        fresh = dict(zip(("fresh_loss", "fresh_accuracy"), measure_fresh(parts), strict=True))
 
-    def __init__(self, task: YZTraining, start: Start, runs: Runs) -> None:
-        self.engine: Engine = engine_for(task)(task, start, runs)
-        self._start = start
-        self._fresh = None
-        if needed_by(task.recorded) & {"fresh_loss", "fresh_accuracy"}:
-            from scansnap.dynamics.fresh_data import FreshData
+    def snapshot(loss: FloatArray, accuracy: FloatArray) -> Snapshot:
+        return Snapshot(start.layout, parts, {**fresh, "loss": loss, "accuracy": accuracy}, start.prior)
 
-            self._fresh = FreshData(task, start, runs)
+    return snapshot
 
-    def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
-        """The measures on fresh sequences, if requested."""
-        return {} if self._fresh is None else self._fresh.measure(parts)
 
-    def snapshot(self, parts: Parts, measures: Mapping[str, NDArray[np.float64]]) -> Snapshot:
-        return Snapshot(self._start.layout, parts, measures, self._start.prior)
+def fresh_batches(task: YZTraining) -> Batches:
+    """Sequences to test on: they have a random stream of their own, and are the same at every record."""
+    return Batches(task.source, None, task.options.length, NUM_FRESH, FRESH_STREAM)
 
 
 @dataclass(frozen=True)
@@ -199,6 +205,8 @@ class YZFlow(YZTask[FlowOptions], FlowTask):
         return 8 * self.numbers_per_run
 
     def check_size(self) -> None:
+        if unknown := unknown_options(self.options, FLOW_OPTIONS):
+            raise InputError(f"{unknown[0]} is given, which the flow does not implement: leave it out.")
         count = len(self.options.times)
         check_memory(f"a run at {count:,} times needs", self.bytes_per_run, "ask for fewer times")
 
@@ -208,44 +216,17 @@ class YZFlow(YZTask[FlowOptions], FlowTask):
         return YZFlowRuns(self, self.start(runs), runs)
 
 
-class YZEngine(Engine, Protocol):
-    """An engine for (Y, Z), made from a task."""
+def engine_for(task: YZTraining) -> type[KernelEngine | YZTensorEngine]:
+    """Compiled code if it implements all that the task asks for, otherwise tensors."""
+    from scansnap.dynamics.kernel_engine import KernelEngine
 
-    spins: bool
-    """Whether its threads keep cores busy while waiting for each other, as those of tensor operations do."""
+    if KernelEngine.serves(task):
+        return KernelEngine
+    with needs_torch("training of several layers, on a GPU, or with parts of your own"):
+        from scansnap.dynamics.yz_tensors import YZTensorEngine
 
-    def __init__(self, task: YZTraining, start: Start, runs: Runs) -> None: ...
-
-    @staticmethod
-    def serves(task: YZTraining) -> bool:
-        """Whether the engine can do this work."""
-
-    @staticmethod
-    def numbers_per_run(task: YZTraining) -> float:
-        """How many numbers a run holds in memory while it trains, besides its records."""
-
-    @staticmethod
-    def numbers_at_once(task: YZTraining) -> float:
-        """How many numbers are in memory besides those of the runs, whatever their number."""
-        return 0.0
-
-    @staticmethod
-    def numbers_in_checkpoint(task: YZTraining) -> float:
-        """How many numbers of a run are in a checkpoint: the matrices, and what the rule remembers of them."""
-
-
-ENGINES = {"kernel_engine": "KernelEngine", "yz_tensors": "YZTensorEngine"}
-"""Modules and classes in order of preference; each is imported only when asked."""
-
-
-def engine_for(task: YZTraining) -> type[YZEngine]:
-    """The first engine that serves this work."""
-    for module, name in ENGINES.items():
-        with needs_torch("training of several layers, on a GPU, or with parts of your own"):
-            engine: type[YZEngine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
-        if engine.serves(task):
-            return engine
-    raise AssertionError("the tensor engine serves everything that options allow")
+    YZTensorEngine.check_options(task.options)
+    return YZTensorEngine
 
 
 def matrix_entries(layout: CompactLayout) -> int:
@@ -254,6 +235,17 @@ def matrix_entries(layout: CompactLayout) -> int:
     return heads * (layout.num_decoder_rows * len(layout.multiplicity) + layout.num_queries * layout.num_rows)
 
 
+def feature_tokens(layout: CompactLayout) -> NDArray[np.int64]:
+    """(N,) the token of each coordinate of the features of layers: contextual tokens, then the other queries."""
+    return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
+
+
+def layers_entries(layout: CompactLayout, layers: int) -> int:
+    """The number of entries of the matrices of several layers in a run."""
+    size = len(feature_tokens(layout))
+    return (2 * layers - 1) * size**2 + size * layout.num_columns
+
+
 def needs_decoder(needs: Collection[str]) -> bool:
     """Whether these needs are computed from Y."""
-    return bool({"decoder", "query_decoder", "fresh_loss", "fresh_accuracy"} & set(needs))
+    return bool({"decoder", "query_decoder", *FRESH} & set(needs))

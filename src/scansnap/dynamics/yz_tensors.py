@@ -23,13 +23,17 @@ from scansnap.dynamics.gradients import (
 )
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel
+from scansnap.dynamics.task import Observation
+from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel, check_known
 from scansnap.dynamics.update_rules import memory_of
-from scansnap.dynamics.yz_tasks import YZTraining, matrix_entries, needs_decoder
+from scansnap.dynamics.yz_tasks import YZTraining, feature_tokens, fresh_batches, needs_decoder, observe
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.machine import find_device
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.layered import layered_logits
+from scansnap.systems.yz.layer import layered_logits
+
+YZ_KNOWN = {"normalization", "residual", "attention_map", "heads", "layers", "nonlinearity", "decoder_gradient"}
+"""Options of (Y, Z) that its models implement."""
 
 LAYER_STREAM = 2**61
 """Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""
@@ -41,29 +45,23 @@ AT_ONCE = 2**20
 class YZTensorEngine(TensorEngine):
     """The tensor engine for every setting of (Y, Z) that options allow."""
 
-    spins = True
-
     @staticmethod
-    def serves(work: YZTraining) -> bool:
-        """Every setting that options allow."""
-        return True
+    def check_options(options: TrainOptions) -> None:
+        """Refuse options that are not implemented."""
+        check_known(options, YZ_KNOWN)
 
     @staticmethod
     def numbers_per_run(work: YZTraining) -> float:
-        """The matrices, the rule's memory of them, their gradients, the intermediates of a batch, and a fixed set."""
+        """How many numbers a run holds in memory: its state, gradients, the intermediates of a batch, a fixed set."""
         layout, options = work.start_layout, work.options
-        memory = 3 + max(len(memory_of(options.rule)), 1)
+        memory = max(len(memory_of(options.rule)), 1)
+        matrices = work.state_size / (1 + len(memory_of(options.rule))) * (3 + memory)
         if options.layers > 1:
             rows, features = layout.support.shape[1] + 1, len(feature_tokens(layout))
-            return memory * _entries(work) + 12 * options.layers * work.batch * rows * features
+            return matrices + 12 * options.layers * work.batch * rows * features
         rows, columns = layout.layer.heads * layout.num_decoder_rows, layout.num_columns
         batch = work.batch * ((4 + 3 * layout.classes.num_buckets) * rows + 3 * columns)
-        return memory * _entries(work) + batch + (options.num_sequences or 0) * layout.num_rows
-
-    @staticmethod
-    def numbers_in_checkpoint(work: YZTraining) -> float:
-        """The matrices, and the rule's memory of them."""
-        return (1 + len(memory_of(work.options.rule))) * _entries(work)
+        return matrices + batch + (options.num_sequences or 0) * layout.num_rows
 
     @staticmethod
     def numbers_at_once(work: YZTraining) -> float:
@@ -72,23 +70,31 @@ class YZTensorEngine(TensorEngine):
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         model = (LayersModel if work.options.layers > 1 else LayerModel)(work, start, runs)
-        super().__init__(model, work.options, len(runs))
+        super().__init__(model, work.options, len(runs), self.numbers_per_run(work) * len(runs))
 
 
-class LayerModel(TensorModel):
-    """One layer, by the closed form of `gradients.py` or, for parts without one, by autograd."""
+class YZModel(TensorModel):
+    """What one layer and several have in common."""
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
-        options, device = work.options, find_device(work.options.device)
-        dtype = getattr(torch, options.dtype)
+        options = work.options
+        self._work, self._start, self._seeds, self._options = work, start, runs.seed, options
+        dtype, device = getattr(torch, options.dtype), find_device(options.device)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
         drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
         self._batches = TensorBatches(self._layout, drawn, runs.seed)
-        self._modified = options.decoder_gradient == "modified"
 
-        def put(array: NDArray[np.generic]) -> Tensor:
-            return torch.as_tensor(array, dtype=dtype, device=device).clone()
+    def _put(self, array: NDArray[np.generic]) -> Tensor:
+        """A copy on the device, in the precision of the runs."""
+        return torch.as_tensor(array, dtype=self._layout.probs.dtype, device=self._layout.probs.device).clone()
 
+
+class LayerModel(YZModel):
+    """One layer, by the closed form of `gradients.py` or, for parts without one, by autograd."""
+
+    def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
+        super().__init__(work, start, runs)
+        self._modified, put = work.options.decoder_gradient == "modified", self._put
         rate_y, rate_z = (put(rates).reshape(-1, 1, 1) for rates in (runs.rates["lr_y"], runs.rates["lr_z"]))
         self.parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
         self.rates = {"decoder": rate_y, "attention_logits": rate_z, "position_bias": rate_z}
@@ -97,7 +103,7 @@ class LayerModel(TensorModel):
         self._bias: Tensor | None = None
         if start.position_bias is not None:
             self._bias = put(start.position_bias).expand(len(runs), 1, -1).clone()
-            if options.learn_position_bias:
+            if work.options.learn_position_bias:
                 self.parameters["position_bias"] = self._bias
         if self._modified:
             check_independent(self._layout, self.parameters["attention_logits"], self._bias)
@@ -111,7 +117,18 @@ class LayerModel(TensorModel):
         y, z = self.parameters["decoder"], self.parameters["attention_logits"]
         return measures(self._layout, y, z, self._batches.at(step), self._bias)
 
-    def show(self, needs: Collection[str]) -> Parts:
+    def observe(self, needs: Collection[str]) -> Observation:
+        return observe(self._start, self._parts(needs), needs, self._measure_fresh)
+
+    def _measure_fresh(self, parts: Parts) -> list[NDArray[np.float64]]:
+        """Loss and accuracy (R,) on fresh sequences, in float64."""
+        layout = LayoutTensors.of(self._start.layout, dtype=torch.float64, device=self._layout.probs.device)
+        batch = TensorBatches(layout, fresh_batches(self._work), self._seeds).at(0)
+        y, z = self.parameters["decoder"].double(), self.parameters["attention_logits"].double()
+        bias = None if self._bias is None else self._bias.double()
+        return [values.cpu().numpy() for values in measures(layout, y, z, batch, bias)]
+
+    def _parts(self, needs: Collection[str]) -> Parts:
         def copied(block: str) -> NDArray[np.floating]:
             return self.parameters[block].cpu().numpy().copy()
 
@@ -122,26 +139,18 @@ class LayerModel(TensorModel):
         )
 
 
-class LayersModel(TensorModel):
-    """Several layers (`systems/yz/layered.py`): the residual in closed form, the rest by autograd."""
+class LayersModel(YZModel):
+    """Several layers (`systems/yz/layer.py`): the residual in closed form, the rest by autograd."""
 
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
-        self._options = options = work.options
-        dtype, device = getattr(torch, options.dtype), find_device(options.device)
-        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
-        self._batches = TensorBatches(self._layout, drawn, runs.seed)
+        super().__init__(work, start, runs)
+        options = work.options
         self._population = population_batch(self._layout, len(runs))
-        self._query = torch.as_tensor(_query_features(start.layout), device=device)
-        self.parameters = {
-            name: torch.as_tensor(values, dtype=dtype, device=device)
-            for name, values in _layers_start(start.layout, options, runs).items()
-        }
+        self._query = torch.as_tensor(_query_features(start.layout), device=self._layout.probs.device)
+        first = _layers_start(start.layout, options, runs)
+        self.parameters = {name: self._put(values) for name, values in first.items()}
         by_matrix = {"decoder": runs.rates["lr_y"], "attention": runs.rates["lr_z"]}
-        self.rates = {
-            name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
-            for name in self.parameters
-        }
+        self.rates = {name: self._put(by_matrix[name.split("_")[0]]).reshape(-1, 1, 1) for name in self.parameters}
         per_run = YZTensorEngine.numbers_per_run(work)
         piece = len(runs) if options.device != "cpu" else max(1, int(AT_ONCE // per_run))
         self._pieces = [slice(first, first + piece) for first in range(0, len(runs), piece)]
@@ -189,18 +198,14 @@ class LayersModel(TensorModel):
         )
         return logits, torch.stack(seen, 2)
 
-    def show(self, needs: Collection[str]) -> Parts:
+    def observe(self, needs: Collection[str]) -> Observation:
         """Attention of every layer (R, L, 1, K, S), from the exact P(l|n)."""
         with torch.no_grad():
             seen = self._forward(self.parameters, self._population)[1].transpose(1, 2)  # (R, L, K, W)
         support, size = self._layout.support, self._layout.probs.shape[1]
         attention = seen.new_zeros(*seen.shape[:3], size + 1).scatter_(3, support.expand_as(seen), seen)
-        return Parts(attention=attention[:, :, None, :, :size].double().cpu().numpy())
-
-
-def feature_tokens(layout: CompactLayout) -> NDArray[np.int64]:
-    """(N,) the token of each coordinate of features: contextual tokens, then the other queries."""
-    return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
+        parts = Parts(attention=attention[:, :, None, :, :size].double().cpu().numpy())
+        return observe(self._start, parts, (), lambda parts: ())
 
 
 def _query_features(layout: CompactLayout) -> NDArray[np.int64]:
@@ -208,15 +213,6 @@ def _query_features(layout: CompactLayout) -> NDArray[np.int64]:
     tokens = feature_tokens(layout)
     order = np.argsort(tokens)
     return order[np.searchsorted(tokens, layout.classes.query, sorter=order)]
-
-
-def _entries(work: YZTraining) -> int:
-    """The number of entries of all matrices of a run."""
-    layout, layers = work.start_layout, work.options.layers
-    if layers == 1:
-        return matrix_entries(layout)
-    size = len(feature_tokens(layout))
-    return (2 * layers - 1) * size**2 + size * layout.num_columns
 
 
 def _layers_start(layout: CompactLayout, options: TrainOptions, runs: Runs) -> dict[str, NDArray[np.floating]]:

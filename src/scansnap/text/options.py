@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.batches import YZ_BATCH_SIZE, YZ_WINDOW
-from scansnap.dynamics.schedules import SCHEDULES, Schedule
+from scansnap.dynamics.update_rules import SCHEDULES, Schedule
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import MemberType
 from scansnap.validation.checks import one_of

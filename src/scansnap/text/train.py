@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.corpus.corpus import Corpus
-from scansnap.dynamics.schedules import rate_shares
+from scansnap.dynamics.update_rules import rate_shares
 from scansnap.monitor.snapshot import SnapshotError
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load

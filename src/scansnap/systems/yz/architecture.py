@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -141,28 +141,3 @@ class Layer(Options):
 
 BASIC = Layer()
 """The layer of the paper's analysis."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Depth(Options):
-    """Several layers."""
-
-    layers: int = field(
-        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
-    )
-    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
-
-
-def check_depth(layer: Layer, depth: Depth) -> None:
-    """Refuse layers that cannot be stacked."""
-    if depth.layers == 1:
-        if depth.nonlinearity != "tanh":
-            raise InputError(
-                f"nonlinearity is '{depth.nonlinearity}' but there is one layer: a nonlinearity needs several layers."
-            )
-        return
-    if layer != BASIC:
-        raise InputError(
-            f"layers is {depth.layers}: several layers always have l2 normalization, softmax, one head and a "
-            "residual connection of their own; leave out normalization, attention_map, residual and heads."
-        )

@@ -10,6 +10,9 @@ without it the same rates mean the same thing.  The gradient back through LN, fr
 
 Lemma 1's projection; for the centered kind it is the product of two projections, which commute because u sums to zero.
 
+Vectors over all M tokens are stored by row (`systems/yz/compact.py`): a row that stands for nu tokens counts nu times
+in every sum over tokens, which `TokenRows` takes.
+
 A user's own normalization needs `forward`, and `spreads` if that is not False: without `unit` and `project`, autograd
 supplies the gradient (`dynamics/readout.py`).
 """
@@ -24,7 +27,37 @@ from scansnap.validation.registry import Registry
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from scansnap.systems.yz.rows import TokenRows
+
+@dataclass(frozen=True)
+class TokenRows:
+    """The rows along the last axis of a tensor, and how many tokens each stands for.
+
+    >>> ss.TokenRows(num_tokens=34).num_tokens
+    34
+    """
+
+    num_tokens: int  # M
+    multiplicity: Tensor | None = None  # (D,) nu, where any row stands for more than one token
+
+    def weigh(self, x: Tensor) -> Tensor:
+        """nu x: each entry times the number of tokens behind it."""
+        return x if self.multiplicity is None else x * self.multiplicity
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean over all M tokens (.., 1)."""
+        return self.weigh(x).sum(-1, keepdim=True) / self.num_tokens
+
+    def length(self, x: Tensor) -> Tensor:
+        """|x|_2 over all M tokens (.., 1)."""
+        import torch
+
+        if self.multiplicity is None:
+            return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (self.weigh(x) * x).sum(-1, keepdim=True).sqrt()
+
+    def along(self, unit: Tensor, g: Tensor) -> Tensor:
+        """u . g over all M tokens (.., 1)."""
+        return (self.weigh(unit) * g).sum(-1, keepdim=True)
 
 
 class Normalization(Protocol):
