@@ -30,8 +30,12 @@ SIZES = np.array([1e2, 1e3, 1e4, 1e6, 1e9])
 def lemma_5(check: Check) -> None:
     """400 updates of the engine on the first class alone, with lr_z = 0."""
     classes = check.setting.classes
-    first = {"query": classes.query[:1], "next_token": classes.next_token[:1], "vocab_size": classes.vocab_size}
-    alone = SequenceClasses(probs=classes.probs[:1], **first)
+    alone = SequenceClasses(
+        probs=classes.probs[:1],
+        query=classes.query[:1],
+        next_token=classes.next_token[:1],
+        vocab_size=classes.vocab_size,
+    )
     options: dict[str, Any] = {"lr_y": check.setting.lr_y, "lr_z": 0.0, "batch_size": None, "seq_len": math.inf}
     options |= {"dtype": "float64", "record_every": 20, "record": ("loss", "decoder"), "progress": False}
     result = one_head(train(alone, steps=400, **options))
