@@ -135,11 +135,11 @@ def coverage_page() -> str:
     for part in parts:
         lines += ["", f"## {part['name']}", ""]
         for row in part["statements"]:
-            equations = f" ({_ranges(row['equations'])})" if "equations" in row else ""
+            equations = f", Eqs. {_ranges(row['equations'])}" if "equations" in row else ""
             tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
             tests += [f"[Figure {name}]({_figure_page(name)})" for name in row.get("figures", ())]
             rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
-            lines.append(f"- **{row['at']}**{equations}: {row['words']}. {rest}.")
+            lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")
     return "\n".join(lines) + "\n"
 
 
