@@ -1,7 +1,7 @@
 """Check every claim at other seeds and in other settings, and write docs/theory/stability.md.
 
 python docs/make_stability.py            checks all claims
-python docs/make_stability.py lemma_11   checks those named, and keeps the other rows of the page
+python docs/make_stability.py lemma_11   checks those named, and keeps what docs/data/stability.json has of the others
 
 Claims that draw random numbers are checked with ten seeds.  All claims are checked with eta_Y, eta_Z and M twice and
 half as large, one at a time, and on two unequal classes.  It takes half an hour.
@@ -9,7 +9,7 @@ half as large, one at a time, and on two unequal classes.  It takes half an hour
 
 from __future__ import annotations
 
-import re
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,9 +24,10 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
 
 PAGE = Path(__file__).parent / "theory" / "stability.md"
+DATA = Path(__file__).parent / "data" / "stability.json"
 SEEDS = range(1, 10)
 SAME, UNUSED = "same", ""
-EXCUSED = {UNMET, INAPPLICABLE}
+EXCUSED = (UNMET, INAPPLICABLE)
 
 INTRODUCTION = """\
 # Stability
@@ -34,9 +35,9 @@ INTRODUCTION = """\
 **You will learn** how to tell whether a verdict is an accident of its setting.
 
 `python docs/make_stability.py` checks every claim with ten seeds, with $\\eta_Y$, $\\eta_Z$ and $M$ twice and half as
-large, one at a time, and on two classes of unequal probabilities that meet Assumption 2. *same* is the verdict of the
-claim's own setting, with every correction borne out. A cell is empty where the claim does not use what was changed, or
-where $M$ cannot change. *assumptions not met* and *does not apply* mean that the claim promises nothing there.
+large, one at a time, and on two classes of unequal probabilities that meet Assumption 2. The table counts the claims
+that use what was changed. *same* is the verdict of the claim's own setting, with every correction borne out.
+*assumptions not met* and *does not apply* mean that the claim promises nothing there.
 
 """
 
@@ -69,9 +70,13 @@ class Row:
     verdict: str
     cells: dict[str, str]
 
+    @staticmethod
+    def is_stable(cell: str) -> bool:
+        return set(cell.split("; ")) <= {SAME, UNUSED, *EXCUSED}
+
     @property
     def stable(self) -> bool:
-        return all(set(cell.split("; ")) <= {SAME, UNUSED, *EXCUSED} for cell in self.cells.values())
+        return all(map(self.is_stable, self.cells.values()))
 
 
 def outcome(claim: Claim, own: Verdict, setting: Setting, seed: int = 0) -> str:
@@ -104,16 +109,16 @@ def checked(claim: Claim) -> Row:
 
 
 def page(rows: list[Row]) -> str:
-    names = list(rows[0].cells)
-    lines = [
-        f"{sum(row.stable for row in rows)} of {len(rows)} claims keep their verdict in all of this.",
-        "",
-        "| claim | verdict | " + " | ".join(names) + " |",
-        "| --- | --- |" + " --- |" * len(names),
-    ]
+    """The page: counts of outcomes for each change, and the claims whose verdict changes."""
+    lines = ["| changed | " + " | ".join((SAME, *EXCUSED)) + " |", "| --- |" + " ---: |" * 3]
+    for name in rows[0].cells:
+        cells = [row.cells[name].split("; ") for row in rows]
+        counts = [sum(word in cell for cell in cells) for word in (SAME, *EXCUSED)]
+        lines.append(f"| {name} | {' | '.join(map(str, counts))} |")
+    lines += ["", f"{sum(row.stable for row in rows)} of {len(rows)} claims keep their verdict in all of this.", ""]
     for row in rows:
-        cells = (f"`{row.claim}`", row.verdict, *row.cells.values())
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        changes = "; ".join(f"{name}: {cell}" for name, cell in row.cells.items() if not row.is_stable(cell))
+        lines += [f"- `{row.claim}` ({row.verdict}): {changes}"] if changes else []
     return INTRODUCTION + "\n".join(lines) + "\n"
 
 
@@ -125,21 +130,18 @@ def rows_of(selected: list[Claim]) -> Iterator[Row]:
 
 
 def stated() -> dict[str, Row]:
-    """The rows of the page."""
-    head, _, *lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in PAGE.read_text().splitlines() if line[:1] == "|"]
-    names = [cell.strip() for cell in head[2:]]
-    rows = {}
-    for line in lines:
-        name, verdict, *cells = (cell.strip().replace("\\|", "|") for cell in line)
-        rows[name.strip("`")] = Row(name.strip("`"), verdict, dict(zip(names, cells, strict=True)))
-    return rows
+    """The rows as they were checked last."""
+    return {name: Row(name, **row) for name, row in json.loads(DATA.read_text(encoding="utf-8")).items()}
 
 
 def main(*ids: str) -> None:
     rows = stated() if ids else {}
     for row in rows_of(select(*ids)):
         rows[row.claim] = row
-        PAGE.write_text(page([rows[claim.id] for claim in paper_claims() if claim.id in rows]))
+        ordered = [rows[claim.id] for claim in paper_claims() if claim.id in rows]
+        plain = {row.claim: {"verdict": row.verdict, "cells": row.cells} for row in ordered}
+        DATA.write_text(json.dumps(plain, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        PAGE.write_text(page(ordered))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scansnap.claims.check import Setting, classes_in_words
+from scansnap.claims.check import Setting
 from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.verify import paper_claims, verify
 from scansnap.figures import claim as picture
@@ -53,8 +53,7 @@ def main(*ids: str) -> list[Verdict]:
     rows |= {verdict.id: _row(verdict, places[verdict.id]) for verdict in verdicts}
     claims = paper_claims()
     blocks = {
-        EVERY: "| claim | statement | category | verdict |\n| --- | --- | --- | --- |\n"
-        + "".join(rows[claim.id] for claim in claims),
+        EVERY: "| claim | category | verdict |\n| --- | --- | --- |\n" + "".join(rows[claim.id] for claim in claims),
         **{verdict.id: _section(verdict) for verdict in verdicts},
     }
     for page, text in texts.items():
@@ -134,24 +133,13 @@ def coverage_page() -> str:
         f"{len(rows) - with_claim - with_figure} with a reason alone.",
     ]
     for part in parts:
-        lines += [
-            "",
-            f"## {part['name']}",
-            "",
-            "| where | equations | what it says | claims and figures | note |",
-            "| --- | --- | --- | --- | --- |",
-        ]
+        lines += ["", f"## {part['name']}", ""]
         for row in part["statements"]:
+            equations = f", Eqs. {_ranges(row['equations'])}" if "equations" in row else ""
             tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
             tests += [f"[Figure {name}]({_figure_page(name)})" for name in row.get("figures", ())]
-            cells = (
-                row["at"],
-                _ranges(row.get("equations", ())),
-                row["words"],
-                ", ".join(tests),
-                row.get("reason", ""),
-            )
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
+            lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")
     return "\n".join(lines) + "\n"
 
 
@@ -178,41 +166,28 @@ def _anchor(text: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 
 
-def _cell(text: str) -> str:
-    return readable(text).replace("|", "\\|")
-
-
 def _row(verdict: Verdict, place: str) -> str:
-    cells = (f"[`{verdict.id}`]({place})", _cell(verdict.claim.statement), verdict.claim.category, verdict.verdict)
-    return f"| {' | '.join(cells)} |\n"
+    return f"| [`{verdict.id}`]({place}) | {verdict.claim.category} | {verdict.verdict} |\n"
 
 
-def _setting(claim: Claim, setting: Setting) -> str:
-    """The setting with as much of it as the claim depends on."""
+def setting_words(claim: Claim, setting: Setting) -> str:
+    """As much of the setting as the claim depends on, in TeX."""
     if claim.depends_on == "nothing":
         return ""
-    classes = setting.classes
-    of_classes = "" if claim.depends_on == "K, M and the rates" else f", {classes_in_words(classes)}"
-    return (
-        f" *Setting:* K = {classes.num_classes}, M = {classes.vocab_size}{of_classes}, "
-        f"η_Y = {setting.lr_y:g}, η_Z = {setting.lr_z:g}."
-    )
+    rates = rf"$\eta_Y={setting.lr_y:g}$, $\eta_Z={setting.lr_z:g}$"
+    return f" In the setting $K={setting.classes.num_classes}$, $M={setting.classes.vocab_size}$, {rates}:"
 
 
 def _section(verdict: Verdict) -> str:
     claim, leading = verdict.claim, verdict.leading
     assert leading is not None  # every claim applies to its own setting
-    said = f"predicted {leading.predicted_text}, measured {leading.measured_text}"
-    correction = f" *Correction:* {readable(claim.correction)}." if claim.correction else ""
-    return "\n".join(
-        [
-            f"`scansnap verify {verdict.id}` ({claim.where}): **{verdict.verdict}**; {claim.category}.",
-            f"*Check:* {readable(claim.how)} *Conditions:* {readable(claim.conditions)}."
-            f"{_setting(claim, verdict.setting)} *Decided by:* {readable(leading.label)}: {said}.{correction}",
-            "",
-            f"![{readable(claim.statement)}](../images/claims/{verdict.id}.png)",
-            "",
-        ]
+    conditions = f" *Conditions:* {claim.conditions}." if claim.conditions != "none" else ""
+    found = f"{readable(leading.label)}, predicted {leading.predicted_text}, measured {leading.measured_text}."
+    correction = f" *Correction:* {claim.correction}." if claim.correction else ""
+    picture_link = f"![{verdict.id}](../images/claims/{verdict.id}.png)"
+    return (
+        f"`scansnap verify {verdict.id}`: **{verdict.verdict}** ({claim.where})."
+        f"{setting_words(claim, verdict.setting)} {found}{conditions}{correction}\n\n{picture_link}\n"
     )
 
 

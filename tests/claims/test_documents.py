@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scansnap.claims.check import classes_in_words
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
 from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES
@@ -97,15 +96,10 @@ def test_measurements_are_those_stored(verdict: Verdict) -> None:
 
 
 def test_settings_are_those_stated(verdict: Verdict) -> None:
-    """Two settings of the same sizes have other words, where a claim depends on the classes."""
     (section,) = re.findall(rf"^<!-- found: {verdict.id} -->\n(.*?)^<!-- end -->$", PAGES, re.MULTILINE | re.DOTALL)
-    setting, classes = verdict.setting, verdict.setting.classes
-    sizes, rates = (
-        f"K = {classes.num_classes}, M = {classes.vocab_size}",
-        f"η_Y = {setting.lr_y:g}, η_Z = {setting.lr_z:g}.",
-    )
-    words = "" if verdict.claim.depends_on == "K, M and the rates" else f", {classes_in_words(classes)}"
-    assert (f"*Setting:* {sizes}{words}, {rates}" in section) == (verdict.claim.depends_on != "nothing")
+    words = PROGRAM["setting_words"](verdict.claim, verdict.setting)
+    assert words in section
+    assert bool(words) == (verdict.claim.depends_on != "nothing")
 
 
 def test_numbers_of_the_pages_are_those_of_the_check(verdict: Verdict) -> None:

@@ -13,6 +13,8 @@ from scansnap.claims.check import Setting
 from scansnap.claims.extensions import early_motion
 from scansnap.claims.gradients import fixed_attention_state
 
+EXPECTED = {"batch_size": None, "seq_len": np.inf, "dtype": "float64", "progress": False}
+
 
 @st.composite
 def drawn_classes(draw: st.DrawFn) -> ss.SequenceClasses:
@@ -49,19 +51,8 @@ def test_velocities_are_in_proportion_to_their_rates(classes, lr_y, lr_z, factor
     start = rng.normal(size=(size, size)), rng.normal(size=(size, size))
     moves = []
     for scale in (1.0, factor):
-        run = ss.train(
-            classes,
-            lr_y=scale * lr_y,
-            lr_z=scale * lr_z,
-            steps=1,
-            batch_size=None,
-            seq_len=np.inf,
-            dtype="float64",
-            init=start,
-            decoder_gradient=gradient,
-            progress=False,
-            record=("decoder", "attention_logits"),
-        )
+        rates = {"lr_y": scale * lr_y, "lr_z": scale * lr_z, "decoder_gradient": gradient}
+        run = ss.train(classes, **rates, **EXPECTED, steps=1, init=start, record=("decoder", "attention_logits"))
         moves.append([np.diff(run[name].values[0], axis=0) for name in ("decoder", "attention_logits")])
     for plain, scaled in zip(*moves, strict=True):
         np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9, atol=1e-11)
@@ -89,24 +80,12 @@ def test_attention_moves_by_eq_10_with_the_chance_of_each_class(classes, lr_y, u
 @given(drawn_classes(), st.floats(0.1, 1.0), st.floats(0.05, 1.0), st.integers(2, 5))
 def test_equal_heads_are_one_head_at_other_rates(classes, lr_y, lr_z, heads) -> None:
     """H heads from zero against one head with the rates H eta_Y and eta_Z/H (claim heads_as_one), step by step."""
-    together, alone = (
-        ss.train(
-            classes,
-            lr_y=y,
-            lr_z=z,
-            heads=count,
-            steps=12,
-            batch_size=None,
-            seq_len=np.inf,
-            dtype="float64",
-            record_every=4,
-            record=("attention_logits",),
-            progress=False,
-        )["attention_logits"]
-        .isel(head=0)
-        .values
+    options = {**EXPECTED, "steps": 12, "record_every": 4, "record": ("attention_logits",)}
+    runs = (
+        ss.train(classes, lr_y=y, lr_z=z, heads=count, **options)
         for y, z, count in ((lr_y, lr_z, heads), (heads * lr_y, lr_z / heads, 1))
     )
+    together, alone = (run["attention_logits"].isel(head=0).values for run in runs)
     np.testing.assert_allclose(together, alone, atol=1e-12)
     assert np.abs(alone).max() > 1e-9 or theory.overlaps(theory.directions(classes.probs)).max() < 1e-9
 
@@ -131,17 +110,11 @@ def interacting_classes(draw: st.DrawFn) -> ss.SequenceClasses:
     )
 
 
-@settings(max_examples=6, deadline=None)
-@given(interacting_classes(), st.sampled_from([0.1, 0.5, 1.0]))
-def test_tokens_move_as_the_criterion_says(classes: ss.SequenceClasses, lr_y: float) -> None:
-    check_moves(classes, lr_y)
-
-
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None)
-@given(interacting_classes(), st.sampled_from([0.1, 0.5, 1.0]))
-def test_tokens_move_as_the_criterion_says_in_200_settings(classes: ss.SequenceClasses, lr_y: float) -> None:
-    check_moves(classes, lr_y)
+@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.slow)])
+def test_tokens_move_as_the_criterion_says(count: int) -> None:
+    given(interacting_classes(), st.sampled_from([0.1, 0.5, 1.0]))(
+        settings(max_examples=count, deadline=None)(check_moves)
+    )()
 
 
 def check_moves(classes: ss.SequenceClasses, lr_y: float) -> None:

@@ -30,16 +30,9 @@ def test_each_class_has_the_direction_of_its_own_query() -> None:
 def test_state_velocity_is_a_step_of_training() -> None:
     """The claims' population gradient against one step of the engine, from a state after ten."""
     classes = ss.syn_medium(num_query=3)
-    result = ss.train(
-        classes,
-        lr_y=0.5,
-        lr_z=0.25,
-        steps=11,
-        batch_size=None,
-        seq_len=np.inf,
-        dtype="float64",
-        record=("attention_logits", "decoder"),
-    ).isel(run=0, layer=0, head=0)
+    options = {"lr_y": 0.5, "lr_z": 0.25, "batch_size": None, "seq_len": np.inf, "dtype": "float64"}
+    run = ss.train(classes, steps=11, **options, record=("attention_logits", "decoder"), progress=False)
+    result = run.isel(run=0, layer=0, head=0)
     before, after = result.sel(step=10), result.sel(step=11)
     dy, dz = State(classes, before["decoder"].values, before["attention_logits"].values).velocity()
     np.testing.assert_allclose(after["decoder"].values - before["decoder"].values, 0.5 * dy, atol=1e-14)

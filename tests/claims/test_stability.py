@@ -60,7 +60,10 @@ def test_what_flips_is_noticed() -> None:
     assert not row.stable
     excused = PROGRAM["checked"](own_claim(assumes=("decoder_rate",)))
     assert excused.cells["η_Y"] == "assumptions not met; same"
-    assert "\n0 of 1 claims keep" in PROGRAM["page"]([row])
+    text = PROGRAM["page"]([row])
+    assert "\n0 of 1 claims keep" in text
+    assert "- `small_rate` (holds): seeds: holds under its assumptions only; same; η_Y: fails; same;" in text
+    assert "| η_Y | 1 | 0 | 0 |" in text
 
 
 def test_sizes_change_as_the_table_says() -> None:

@@ -46,19 +46,8 @@ def small() -> Setting:
 
 
 def losses(check: Check, steps: int = 5) -> np.ndarray:
-    setting = check.setting
-    dataset = ss.train(
-        setting.classes,
-        lr_y=setting.lr_y,
-        lr_z=setting.lr_z,
-        steps=steps,
-        batch_size=None,
-        seq_len=np.inf,
-        record=("loss",),
-        dtype="float64",
-        progress=False,
-    )
-    return dataset["loss"].values[0]
+    options = {**check.setting.rates, "batch_size": None, "seq_len": np.inf, "dtype": "float64", "progress": False}
+    return ss.train(check.setting.classes, steps=steps, **options, record=("loss",))["loss"].values[0]
 
 
 @claim("The loss falls at every step.", where="my notes", setting=small, wrong_factor=-1.0)

@@ -129,6 +129,3 @@ def test_what_does_not_fit_is_one_sentence(name: str, spoiled: dict[str, Any], m
 def test_a_form_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="unknown form 'exakt'"):
         CALLS[name](form="exakt")
-
-
-UNIFORM, UNEVEN = [1 / 3] * 3, [0.5, 0.3, 0.2]

@@ -53,6 +53,9 @@ RATIO = (
 )
 STEPS = "{} steps against K^2 = 4; early draws of classes are uneven"
 MOMENTUM = "{} is not covered; momentum μ acts like rates larger by 1/(1 - μ) once it has built up"
+TAKES, MORE = "it would take overlapping classes", f"it would take M of at least {NEEDED}"
+RANDOM = "a random start gives some tokens a lead (Theorem 3: r(0))"
+NEARLY_UNIFORM = pair(0.3, weights=[0.5 + 1e-7, 0.5 - 1e-7])
 OFTEN = "the most frequent class is drawn {} times as often as the rarest"
 
 
@@ -65,35 +68,10 @@ OFTEN = "the most frequent class is drawn {} times as often as the rarest"
         ("weak_overlap", FIVE, {}, SPECTRUM[0], 0.2, False, None),
         ("no_vanishing_overlap", FIVE, {}, -SPECTRUM[-1], FLOOR, True, None),
         ("no_vanishing_overlap", pair(0.3001, 400), {}, 0.3001, 0.3, True, VANISHING.format(0.3, 0.3)),
-        (
-            "no_vanishing_overlap",
-            pair(0.29, 400),
-            {},
-            0.29,
-            0.3,
-            False,
-            f"{VANISHING.format(0.29, 0.3)}; it would take M of at least {NEEDED}",
-        ),
+        ("no_vanishing_overlap", pair(0.29, 400), {}, 0.29, 0.3, False, f"{VANISHING.format(0.29, 0.3)}; {MORE}"),
         ("no_vanishing_overlap", pair(0.29, NEEDED), {}, 0.29, 6 / math.sqrt(NEEDED), True, None),  # it is enough
         ("no_vanishing_overlap", pair(0.29, NEEDED - 1), {}, 0.29, 6 / math.sqrt(NEEDED - 1), False, None),  # just so
-        (
-            "no_vanishing_overlap",
-            pair(0.101),
-            {},
-            0.101,
-            FLOOR,
-            False,
-            f"{VANISHING.format(0.101, 0.19)}; it would take M of at least 3,530",
-        ),
-        (
-            "no_vanishing_overlap",
-            pair(0.0),
-            {},
-            0.0,
-            FLOOR,
-            False,
-            f"{VANISHING.format(0, 0.19)}; it would take overlapping classes",
-        ),
+        ("no_vanishing_overlap", pair(0.0), {}, 0.0, FLOOR, False, f"{VANISHING.format(0, 0.19)}; {TAKES}"),
         ("independent_classes", pair(0.75), {}, 0.25, 0.0, True, "the smallest eigenvalue of F^T F is 0.25"),
         ("independent_classes", TWINS, {}, 0.0, 0.0, False, None),
         ("large_vocabulary", pair(0.3, 40), {}, 40, 40, True, "M = 40 against K^2 = 4"),
@@ -104,11 +82,9 @@ OFTEN = "the most frequent class is drawn {} times as often as the rarest"
         ("decoder_rate", pair(0.3), {"lr_y": LEAST * 0.999}, LEAST * 0.999, 1.0, False, None),
         ("decoder_rate", pair(0.3), {"lr_y": 0.999}, 0.999, 1.0, True, RANGE.format(0.999, 1000, 0.011)),
         ("decoder_rate", pair(0.3), {"lr_y": 1.0}, 1.0, 1.0, False, RANGE.format(1, 1000, 0.011)),
-        ("decoder_rate", pair(0.3), {}, 0.5, 1.0, True, RANGE.format(0.5, 1000, 0.011)),
         ("decoder_rate", pair(0.3, 100), {}, 0.5, 1.0, True, RANGE.format(0.5, 100, 0.1)),
         ("fast_decoder", pair(0.3), {"lr_z": 0.05}, 10, 10, True, RATIO.format(10)),
         ("fast_decoder", pair(0.3), {"lr_z": 0.0501}, 0.5 / 0.0501, 10, False, RATIO.format(9.98004)),
-        ("fast_decoder", pair(0.3), {"lr_z": 0.1}, 5, 10, False, RATIO.format(5)),
         ("fast_decoder", pair(0.3), {"lr_z": 0.0}, math.inf, 10, True, RATIO.format("inf")),
         ("enough_steps", pair(0.3), {"steps": 40}, 40, 40, True, STEPS.format(40)),
         ("enough_steps", pair(0.3), {"steps": 39}, 39, 40, False, STEPS.format(39)),
@@ -117,28 +93,12 @@ OFTEN = "the most frequent class is drawn {} times as often as the rarest"
         ("long_sequences", MEDIAN, {}, math.inf, math.inf, True, "as assumed"),
         ("uniform_classes", pair(0.3), {}, 1.0, 1.0, True, OFTEN.format(1)),
         ("uniform_classes", pair(0.3, weights=[0.25, 0.75]), {}, 3.0, 1.0, False, OFTEN.format(3)),
-        (
-            "uniform_classes",
-            pair(0.3, weights=[0.5 + 1e-7, 0.5 - 1e-7]),
-            {},
-            (0.5 + 1e-7) / (0.5 - 1e-7),
-            1.0,
-            False,
-            OFTEN.format(1),
-        ),
+        ("uniform_classes", NEARLY_UNIFORM, {}, (0.5 + 1e-7) / (0.5 - 1e-7), 1.0, False, OFTEN.format(1)),
         ("plain_sgd", pair(0.3), {}, 0.0, 0.0, True, "as assumed"),
         ("plain_sgd", pair(0.3), {"momentum": 0.9}, 0.9, 0.0, False, MOMENTUM.format("sgd with momentum 0.9")),
         ("plain_sgd", pair(0.3), {"optimizer": "adam"}, 0.0, 0.0, False, MOMENTUM.format("adam with momentum 0")),
         ("zero_start", pair(0.3), {}, 0.0, 0.0, True, "as assumed"),
-        (
-            "zero_start",
-            pair(0.3),
-            {"init": "uniform"},
-            0.0,
-            0.0,
-            False,
-            "a random start gives some tokens a lead (Theorem 3: r(0))",
-        ),
+        ("zero_start", pair(0.3), {"init": "uniform"}, 0.0, 0.0, False, RANDOM),
     ],
 )
 def test_limits(

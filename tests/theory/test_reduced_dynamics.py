@@ -61,15 +61,8 @@ DRAWN = [drawn(seed) for seed in range(12)]
 
 def rises(classes: ss.SequenceClasses, times: np.ndarray, ratio: float, gradient: DecoderGradient) -> np.ndarray:
     """How much each distinct token's z rises from time to time (time, token)."""
-    result = ss.flow(
-        classes,
-        times=times,
-        lr_y=0.5,
-        lr_z=0.5 / ratio,
-        decoder_gradient=gradient,
-        record="attention_logits",
-        progress=False,
-    )
+    rates = {"lr_y": 0.5, "lr_z": 0.5 / ratio, "decoder_gradient": gradient}
+    result = ss.flow(classes, times=times, **rates, record="attention_logits", progress=False)
     return np.diff(result["attention_logits"].values[0, :, 0, 0, 0, 1:], axis=0)
 
 
@@ -87,15 +80,9 @@ def test_tokens_fall_under_true_sgd_where_overlaps_are_strong(which: int, steps:
 
 def test_a_token_of_symmetric_classes_may_fall_under_true_sgd() -> None:
     """z of the dominant token has its maximum near 1.7e4 steps, at an overlap of 0.89."""
-    z = theory.symmetric_flow(
-        [1e3, 1.7e4, 1e8],
-        distinct_probs=[0.0335, 0.2237, 0.0349, 0.0398],
-        common_probs=[0.668],
-        num_classes=2,
-        vocab_size=45,
-        lr_y=0.5,
-        lr_z=0.5 / 1.62,
-    ).distinct_logits[:, 1]
+    probs = {"distinct_probs": [0.0335, 0.2237, 0.0349, 0.0398], "common_probs": [0.668]}
+    setting = {"num_classes": 2, "vocab_size": 45, "lr_y": 0.5, "lr_z": 0.5 / 1.62}
+    z = theory.symmetric_flow([1e3, 1.7e4, 1e8], **probs, **setting).distinct_logits[:, 1]
     assert z[1] > z[0]
     assert 0.99 * z[1] < z[2] < 0.995 * z[1]
 
@@ -130,16 +117,9 @@ def test_symmetric_classes_follow_their_own_equations(ratio: float) -> None:
     for n in range(count):
         probs[n, 1 + 2 * n : 3 + 2 * n] = own
     times = np.geomspace(10, 1e6, 9)
-    exact = theory.symmetric_flow(
-        times,
-        distinct_probs=own,
-        common_probs=[shared],
-        num_classes=count,
-        vocab_size=size,
-        lr_y=0.5,
-        lr_z=0.5 / ratio,
-        decoder_gradient="modified",
-    )
+    setting = {"num_classes": count, "vocab_size": size, "lr_y": 0.5, "lr_z": 0.5 / ratio}
+    symmetric = {"distinct_probs": own, "common_probs": [shared], "decoder_gradient": "modified"}
+    exact = theory.symmetric_flow(times, **symmetric, **setting)
     # Its own logit is f_n . J_n and not y: one token's z is compared over the other's, not over time.
     tau = np.linspace(0.01, 40 / np.sqrt(ratio), 400)
     lagged = theory.lagged_attention(tau, probs=probs, query=[9] * count)
@@ -195,15 +175,8 @@ def test_in_symmetric_classes_the_dominant_token_may_fall_a_little() -> None:
     probs[:, 0] = 0.35
     probs[0, 1:5] = probs[1, 5:9] = 0.35, 0.1, 0.1, 0.1
     time = theory.first_fall(probs, query=[9, 9], vocab_size=4000, lr_y=0.5, lr_z=0.05)[0, 1]
-    z = theory.symmetric_flow(
-        [time, 1e7],
-        distinct_probs=[0.35, 0.1, 0.1, 0.1],
-        common_probs=[0.35],
-        num_classes=2,
-        vocab_size=4000,
-        lr_y=0.5,
-        lr_z=0.05,
-        decoder_gradient="modified",
-    ).distinct_logits[:, 0]
+    setting = {"num_classes": 2, "vocab_size": 4000, "lr_y": 0.5, "lr_z": 0.05, "decoder_gradient": "modified"}
+    probs = {"distinct_probs": [0.35, 0.1, 0.1, 0.1], "common_probs": [0.35]}
+    z = theory.symmetric_flow([time, 1e7], **probs, **setting).distinct_logits[:, 0]
     assert 1e3 < time < 1e4
     assert 0.95 * z[0] < z[1] < z[0]

@@ -108,32 +108,12 @@ def test_finite_length_drive_moves_attention_between_tokens() -> None:
 def test_early_logits_in_the_limit_are_training(steps: int) -> None:
     """Expected updates at rates of 1e-8, where predictions stay 1/M to that relative size."""
     classes = uneven_classes()
-    trained = (
-        ss.measure.one_head(
-            ss.train(
-                classes,
-                lr_y=1e-8,
-                lr_z=2e-8,
-                steps=steps,
-                batch_size=None,
-                seq_len=math.inf,
-                dtype="float64",
-                record=("attention_logits",),
-                progress=False,
-            )
-        )["attention_logits"]
-        .isel(run=0)
-        .sel(step=steps)
-    )
-    logits = theory.early_logits(
-        steps,
-        classes.probs[:, classes.contextual_tokens],
-        query=classes.query,
-        weights=classes.weights,
-        vocab_size=14,
-        lr_y=1e-8,
-        lr_z=2e-8,
-    )
+    rates = {"lr_y": 1e-8, "lr_z": 2e-8}
+    options = {**rates, "steps": steps, "batch_size": None, "seq_len": math.inf, "dtype": "float64"}
+    run = ss.train(classes, **options, record=("attention_logits",), progress=False)
+    trained = ss.measure.one_head(run)["attention_logits"].isel(run=0).sel(step=steps)
+    setting = {"query": classes.query, "weights": classes.weights, "vocab_size": 14, **rates}
+    logits = theory.early_logits(steps, classes.probs[:, classes.contextual_tokens], **setting)
     wanted = trained.values[np.argsort(classes.queries)]  # rows of the theory are in increasing order of id
     np.testing.assert_allclose(logits, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
     assert (np.abs(wanted).max(axis=1) > 0).all() == (steps > 1)  # the first step finds Y = 0

@@ -71,18 +71,8 @@ def draw(seed: int, *, density: float, queries: int = 0, shared: bool = False) -
 
 def second_step(classes: ss.SequenceClasses, rate: float) -> np.ndarray:
     """z (Q x L) after two expected updates, over rate^2/M: the first finds Y = 0 and does not move Z."""
-    run = ss.train(
-        classes,
-        lr_y=rate,
-        lr_z=rate,
-        steps=2,
-        batch_size=None,
-        seq_len=math.inf,
-        dtype="float64",
-        record_every=1,
-        record="attention_logits",
-        progress=False,
-    )
+    options = {"lr_y": rate, "lr_z": rate, "batch_size": None, "seq_len": math.inf, "dtype": "float64"}
+    run = ss.train(classes, steps=2, **options, record_every=1, record="attention_logits", progress=False)
     logits = ss.measure.one_head(run)["attention_logits"].isel(run=0).values
     assert not logits[1].any()
     return logits[2] * classes.vocab_size / rate**2

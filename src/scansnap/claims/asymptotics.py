@@ -96,29 +96,14 @@ def equation_132(check: Check) -> None:
         "exact": unit * float(np.exp(min(10 * np.sqrt(3.0 * ratio / (2 * more["num_classes"])), 600.0))),
     }
     for form, role in FORM_ROLES:
-        check.equal(
-            f"B_n by Eq. 132, {form} form and time",
-            theory.growth_bound_late(times[form], **more, form=form),
-            theory.growth_bound(times[form], **more),
-            tolerance=0.02,
-            role=role,
-        )
-    check.equal(
-        "B_n by Eq. 132, published form at the later time",
-        theory.growth_bound_late(times["exact"], **more, form="published"),
-        theory.growth_bound(times["exact"], **more),
-        tolerance=0.02,
-        role="contrast",
-    )
-    equal_terms = float(theory.late_time(**more))
+        late = theory.growth_bound_late(times[form], **more, form=form)
+        bound = theory.growth_bound(times[form], **more)
+        check.equal(f"B_n by Eq. 132, {form} form and time", late, bound, tolerance=0.02, role=role)
     for factor in (1e3, 1e6):
-        check.equal(
-            f"B_n by Eq. 132, exact form, {factor:g} times the time of equal terms",
-            theory.growth_bound_late(factor * equal_terms, **more),
-            theory.growth_bound(factor * equal_terms, **more),
-            tolerance=0.02,
-            role="contrast",
-        )
+        time = factor * float(theory.late_time(**more))
+        label = f"B_n by Eq. 132, exact form, {factor:g} times the time of equal terms"
+        late, bound = theory.growth_bound_late(time, **more), theory.growth_bound(time, **more)
+        check.equal(label, late, bound, tolerance=0.02, role="contrast")
     over = np.geomspace(times["published"], times["exact"], 81)
     check.curve = Curve(
         over,
@@ -153,9 +138,8 @@ def theorem_1_b(check: Check) -> None:
     gamma = theory.speed(start, **arguments)
     for m, ratio in zip(size, gamma * per_class / np.log(per_class), strict=True):
         check.at_most(f"gamma(t_0) over the printed form, M = {m:g}", ratio, 2.0)
-    check.at_most(
-        "gamma(t_0) over the form with M", gamma * per_class / np.log(size * per_class), 2.0, role="corrected"
-    )
+    with_size = gamma * per_class / np.log(size * per_class)
+    check.at_most("gamma(t_0) over the form with M", with_size, 2.0, role="corrected")
 
 
 @claim(

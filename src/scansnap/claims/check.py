@@ -29,7 +29,7 @@ from scansnap.theory.reduced_dynamics import DecoderGradient
 from scansnap.validation.checks import numbers
 
 Role = Literal["assumed", "beyond", "corrected", "contrast"]
-Comparison = Literal["equal", "at most", "at least", "positive", "within"]
+Comparison = Literal["equal", "at most", "at least", "positive"]
 
 ROLES: dict[Role, str] = {
     "assumed": "under its assumptions",
@@ -139,19 +139,13 @@ class Measurement:
     def predicted_text(self) -> str:
         """The prediction in words: a number, a bound, or what holds of all values."""
         number = number_text(self.predicted, ".4g")
-        words = {
-            "at most": f"≤ {number}",
-            "at least": f"≥ {number}",
-            "positive": "all positive",
-            "within": f"≤ {number} of all outside",
-        }
+        words = {"at most": f"≤ {number}", "at least": f"≥ {number}", "positive": "all positive"}
         return words.get(self.kind, number)
 
     @property
     def measured_text(self) -> str:
         """What was measured in the same words."""
-        words = {"positive": f"{100 * self.measured:.4g}% positive", "within": f"{self.measured:.4g} of all outside"}
-        return words.get(self.kind, number_text(self.measured, ".4g"))
+        return f"{100 * self.measured:.4g}% positive" if self.kind == "positive" else number_text(self.measured, ".4g")
 
 
 @dataclass(frozen=True)
@@ -188,21 +182,6 @@ class Curve:
         for name in self.dots:
             if name not in self.lines:
                 raise unknown("line", name, self.lines)
-
-    @classmethod
-    def against(cls, measured: ArrayLike, predicted: Mapping[str, ArrayLike], quantity: str) -> Curve:
-        """Predictions as dots over the measured values, entry by entry, with the line on which they would be equal."""
-        lines = {**predicted, "equal": measured}
-        labels = f"{quantity}, measured", f"{quantity}, predicted"
-        return cls.sorted(measured, lines, *labels, log_x=False, dots=tuple(predicted))
-
-    @classmethod
-    def sorted(cls, x: ArrayLike, lines: Mapping[str, ArrayLike], x_label: str, y_label: str, **options: Any) -> Curve:
-        """A curve of points in any order; arrays are flattened, and sorted by x."""
-        places = np.ravel(np.asarray(x, np.float64))
-        order = np.argsort(places)
-        flat = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in lines.items()}
-        return cls(places[order], flat, x_label, y_label, **options)
 
 
 @dataclass
@@ -289,25 +268,6 @@ class Check:
         wrong = [np.asarray((~(sign * v > 0)).mean()) for sign in (1, -1)]  # NaN is not positive
         self._add("positive", label, role, np.asarray(1.0), 1.0 - wrong[0], wrong, allowed)
 
-    def within(
-        self,
-        label: str,
-        distance: ArrayLike,
-        radius: float,
-        *,
-        failure: float,
-        role: Role = "assumed",
-        wrong_factor: float | None = None,
-    ) -> None:
-        """All distances are within the radius, except for a share of at most `failure`.
-
-        The measurement compares `failure` with the share of distances outside.
-        """
-        outside = [
-            np.asarray((~(np.asarray(distance) <= radius / factor)).mean()) for factor in self._factors(wrong_factor)
-        ]
-        self._add("within", label, role, np.asarray(failure), outside[0], [share / failure for share in outside], 1.0)
-
     def _factors(self, wrong_factor: float | None) -> tuple[float, float]:
         """One, and the factor that makes a prediction wrong on purpose: the row's own, or the claim's."""
         default = self.wrong_factor if self.wrong_factor > 0 else WRONG_FACTOR
@@ -331,19 +291,8 @@ class Check:
         worst = np.unravel_index(int(np.argmax(deviations[0])), deviations[0].shape)
         deviation = float(deviations[0][worst])
         holds, holds_if_wrong = (bool(entries.max() <= allowed) for entries in deviations)  # NaN does not hold
-        self.measurements.append(
-            Measurement(
-                label,
-                role,
-                float(predicted[worst]),
-                float(measured[worst]),
-                deviation,
-                float(allowed),
-                holds=holds,
-                notices=holds and not holds_if_wrong,
-                kind=kind,
-            )
-        )
+        values = float(predicted[worst]), float(measured[worst]), deviation, float(allowed)
+        self.measurements.append(Measurement(label, role, *values, holds, holds and not holds_if_wrong, kind))
 
 
 def _share_used(amount: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:

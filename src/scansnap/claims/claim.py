@@ -31,17 +31,6 @@ from scansnap.validation.validate import validated
 
 NAMES = SequenceType(ArgumentType())
 Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
-Need = Literal[
-    "several classes",
-    "a distinct token",
-    "distinct tokens",
-    "distinct tokens everywhere",
-    "common tokens",
-    "one common token",
-    "one query",
-    "interacting queries",
-    "symmetric classes",
-]
 Category = Literal[
     "misprint",
     "error",
@@ -92,7 +81,7 @@ def is_symmetric(classes: SequenceClasses) -> bool:
 ASSUMED_THROUGHOUT: tuple[AssumptionId, ...] = ("query_of_next",)
 """What all of the paper assumes (Section 3.2)."""
 
-NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
+NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
     "several classes": ("at least two classes", lambda c: c.num_classes > 1),
     "a distinct token": ("a token that only one class has", lambda c: "distinct" in c.kinds_of(c.contextual_tokens)),
     "distinct tokens": (
@@ -139,7 +128,7 @@ class Claim:
     setting: Callable[[], Setting]
     wrong_factor: float
     correction: str
-    needs: tuple[Need, ...]
+    needs: tuple[str, ...]
     assumes: tuple[AssumptionId, ...]
     depends_on: Dependence
     category: Category
@@ -296,7 +285,7 @@ def claim(
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
     correction: str = "",
-    needs: Annotated[tuple[Need, ...], NAMES] = (),
+    needs: Annotated[tuple[str, ...], NAMES] = (),
     assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
     depends_on: Dependence = "the classes",
     system: str = "",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scansnap import theory
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, flow_logits, trained
+from scansnap.claims.population import PUBLISHED, FloatArray, flow_logits, trained
 from scansnap.data.sampling import sample_counts
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium, syn_small, synthetic
@@ -74,9 +74,6 @@ def _difference(check: Check, classes: SequenceClasses) -> float:
     return float(np.abs(z[1] - z[0]).max() / np.abs(z[0]).max())
 
 
-PUBLISHED: dict[str, Any] = {"steps": 100, "batch_size": 128, "seq_len": 128, "momentum": 0.9}
-"""The options of the paper's synthetic experiments."""
-
 FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
 """eta_Z in units of the setting's; the first three are those of Figure 6."""
 
@@ -136,27 +133,15 @@ def spurious_tokens(check: Check) -> None:
     classes = check.setting.classes
     sizes, runs = np.array([1, 8, 32, 64, 256]), 20
     seeds = check.seeds(runs)
+    known: dict[str, Any] = {"weights": classes.weights, "seq_len": SEQ_LEN}
     counted = np.array(
-        [
-            theory.spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=int(n)).mean()
-            for n in sizes
-        ]
+        [theory.spurious_share(classes.probs, **known, num_sequences=int(size)).mean() for size in sizes]
     )
+    options: dict[str, Any] = {**check.setting.rates, **PUBLISHED, "batch_size": None, "seq_len": SEQ_LEN}
+    options |= {"seeds": seeds, "record_every": 100, "record": ("attention",), "progress": False}
     shares = []
     for size in sizes:
-        options: dict[str, Any] = {
-            **check.setting.rates,
-            "steps": 100,
-            "batch_size": None,
-            "seq_len": SEQ_LEN,
-            "momentum": 0.9,
-            "num_sequences": int(size),
-            "seeds": seeds,
-            "record_every": 100,
-            "record": ("attention",),
-            "progress": False,
-        }
-        shares.append(_on_spurious(classes, train(classes, **options), int(size), seeds))
+        shares.append(_on_spurious(classes, train(classes, **options, num_sequences=int(size)), int(size), seeds))
     start, end = np.array(shares).T
     peak = int(counted.argmax())
     if counted[sizes == 8] < MOST_SEEN:
@@ -168,14 +153,10 @@ def spurious_tokens(check: Check) -> None:
     check.positive("fall of the counted share with N, from its largest value on", -np.diff(counted[peak:]))
     noticeable = (sizes >= 8) & (counted >= MOST_SEEN)
     check.positive(f"what training adds, N = 8 to {sizes[noticeable][-1]}", (end - start)[noticeable])
-    informed = train(classes, **{**options, "num_sequences": 8}, attention_prior={"common": -2.0})
+    informed = train(classes, **options, num_sequences=8, attention_prior={"common": -2.0})
     suppressed = _on_spurious(classes, informed, 8, seeds)[-1]
-    check.at_most(
-        "share after training with a prior of -2 on common tokens, over that without, N = 8",
-        suppressed / end[sizes == 8],
-        0.8,
-    )
-    check.positive("fall of the counted share with N, from N = 1 on", -np.diff(counted), role="contrast")
+    label = "share after training with a prior of -2 on common tokens, over that without, N = 8"
+    check.at_most(label, suppressed / end[sizes == 8], 0.8)
     check.curve = Curve(
         sizes.astype(float),
         {"counted": counted, "before training": start, "after training": end},
@@ -211,17 +192,8 @@ def look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.
 def tf_idf(check: Check) -> None:
     """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""
     classes = check.setting.classes
-    recorded = one_head(
-        train(
-            classes,
-            **check.setting.rates,
-            **PUBLISHED,
-            seeds=check.seeds(20),
-            record_every=10,
-            record=("attention",),
-            progress=False,
-        )
-    )["attention"]
+    options: dict[str, Any] = {**check.setting.rates, **PUBLISHED, "seeds": check.seeds(20), "progress": False}
+    recorded = one_head(train(classes, **options, record_every=10, record=("attention",)))["attention"]
     attention = recorded.mean("run").transpose("step", "class", "token").values
     probs = check.setting.probs
     weights = theory.tf_idf(probs)
@@ -241,13 +213,8 @@ def tf_idf(check: Check) -> None:
     raw = np.array([_cosine(probs[n], weights[n]) for n in range(len(probs))])
     check.positive("likeness (cosine) to TF-IDF gained in training", likeness[-1] - raw)
     check.equal("attention equals TF-IDF: 1 - cosine", 1.0, likeness[-1], tolerance=0.02, role="beyond")
-    check.equal(
-        "attention of the most frequent distinct token against its TF-IDF weight",
-        weights.max(axis=1),
-        attention[-1].max(axis=1),
-        tolerance=0.1,
-        role="beyond",
-    )
+    label = "attention of the most frequent distinct token against its TF-IDF weight"
+    check.equal(label, weights.max(axis=1), attention[-1].max(axis=1), tolerance=0.1, role="beyond")
     check.curve = Curve(
         recorded["step"].values.astype(float),
         {

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap import theory
 from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, flow_logits, trained
+from scansnap.claims.population import PUBLISHED, FloatArray, flow_logits, trained
 from scansnap.data.positioned_classes import PositionedClasses, near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common, syn_medium, syn_small
@@ -61,9 +61,8 @@ def heads_as_one(check: Check) -> None:
         together = flow_logits(classes, times=TIMES, lr_y=lr_y, lr_z=lr_z, heads=heads).values  # of the first
         scaled = flow_logits(classes, times=TIMES, lr_y=heads * lr_y, lr_z=lr_z / heads).values
         check.equal(f"z of {heads} heads by one head at the same rates", alone, together, tolerance=0.05)
-        check.equal(
-            f"z of {heads} heads by one head at H eta_Y and eta_Z/H", scaled, together, tolerance=1e-5, role="corrected"
-        )
+        label = f"z of {heads} heads by one head at H eta_Y and eta_Z/H"
+        check.equal(label, scaled, together, tolerance=1e-5, role="corrected")
         lines |= {
             f"one of {heads} heads": _entry(together, moves_most),
             f"one head at {heads} eta_Y, eta_Z/{heads}": _entry(scaled, moves_most),
@@ -109,27 +108,16 @@ def heads_prior(check: Check) -> None:
     check.positive("the token ahead at the start wins, flow, 12 heads", _same(ahead, won), allowed=0.1)
     pairs = [won[i][0, a] != won[i][0, b] for i in range(3) for a in range(4) for b in range(a)]
     check.at_least("share of pairs of heads that pick different tokens", float(np.mean(pairs)), 0.2, role="contrast")
-    sampled: dict[str, Any] = {
-        **rates,
-        "steps": 100,
-        "batch_size": 128,
-        "seq_len": 128,
-        "momentum": 0.9,
-        "heads": 4,
-        "record_every": 100,
-        "record": ("attention",),
-        "seeds": check.seeds(len(z)),
+    sampled: dict[str, Any] = {**rates, **PUBLISHED, "heads": 4, "record_every": 100, "record": ("attention",)}
+    starts: dict[str, tuple[FloatArray, Role]] = {
+        "Y(0) = 0": (np.zeros_like(y), "assumed"),
+        "Y(0) random": (y, "beyond"),
     }
-    starts = {"Y(0) = 0": np.zeros_like(y), "Y(0) random": y}
-    for name, decoder in starts.items():
-        run = train(classes, **sampled, init=(decoder, z))
+    for name, (decoder, role) in starts.items():
+        run = train(classes, **sampled, seeds=check.seeds(len(z)), init=(decoder, z))
         same = _same([_winners(classes, run.isel(step=0))], [_winners(classes, run.isel(step=-1))])
-        check.positive(
-            f"the token ahead at the start wins, sampled training, {name}, {STARTS} heads",
-            same,
-            role="assumed" if name == "Y(0) = 0" else "beyond",
-            allowed=0.15,
-        )
+        label = f"the token ahead at the start wins, sampled training, {name}, {STARTS} heads"
+        check.positive(label, same, role=role, allowed=0.15)
 
 
 def _winners(classes: SequenceClasses, run: xr.Dataset) -> NDArray[np.int64]:
@@ -186,9 +174,8 @@ def positional_prior(check: Check) -> None:
         for bias in (0 * distance, -distance)
     )
     check.equal("attention where tokens do not depend on position, slopes 0 and 1", flat, steep, tolerance=1e-5)
-    learned = one_head(
-        flow(classes, **rates, times=TIMES, learn_position_bias=True, record=("attention", "position_bias"))
-    )
+    record = ("attention", "position_bias")
+    learned = one_head(flow(classes, **rates, times=TIMES, learn_position_bias=True, record=record))
     lines["learned"] = _on_distinct(learned)
     last = learned["position_bias"].values[0, -1]
     check.positive("a learned bias falls with the distance from the query", -np.diff(last), role="contrast")
@@ -197,13 +184,8 @@ def positional_prior(check: Check) -> None:
     bias = -0.25 * distance
     by_position = trained(classes, "attention", steps=100, position_bias=bias, **options)
     by_prior = trained(weighed(classes, bias), "attention", steps=100, **options)
-    check.equal(
-        f"attention after sampled training, T = {length}, slope 0.25, mean of 8 runs",
-        by_prior.mean(axis=0),
-        by_position.mean(axis=0),
-        tolerance=0.05,
-        role="beyond",
-    )
+    label = f"attention after sampled training, T = {length}, slope 0.25, mean of 8 runs"
+    check.equal(label, by_prior.mean(axis=0), by_position.mean(axis=0), tolerance=0.05, role="beyond")
     check.curve = Curve(TIMES, lines, "steps", "attention on distinct tokens (share)")
 
 
@@ -277,13 +259,8 @@ def residual_beta(check: Check) -> None:
     true, _, _ = _betas(check, "true")
     late = LONG_TIMES >= 1e3
     share = np.abs(true[:, other]).max(axis=1) / true[:, same].min(axis=1)
-    check.at_most(
-        "largest beta across queries over least within, true SGD from 10^3 steps on",
-        share[late],
-        0.02,
-        role="corrected",
-        wrong_factor=5.0,
-    )
+    label = "largest beta across queries over least within, true SGD from 10^3 steps on"
+    check.at_most(label, share[late], 0.02, role="corrected", wrong_factor=5.0)
     check.curve = Curve(
         LONG_TIMES,
         {
@@ -298,13 +275,9 @@ def residual_beta(check: Check) -> None:
     )
 
 
-def _gains(
-    check: Check, gradient: DecoderGradient, *, residual: bool, classes: SequenceClasses | None = None
-) -> dict[str, FloatArray]:
+def _gains(check: Check, gradient: DecoderGradient, classes: SequenceClasses) -> dict[str, FloatArray]:
     """The gains of z between successive times (time, token), by kind of token within its query's classes."""
-    classes = classes or check.setting.classes
-    options = {**check.setting.rates, "residual": residual, "decoder_gradient": gradient}
-    logits = flow_logits(classes, times=LONG_TIMES, **options)
+    logits = flow_logits(classes, times=LONG_TIMES, **check.setting.rates, residual=True, decoder_gradient=gradient)
     owners = {
         int(token): {int(classes.query[i]) for i in range(classes.num_classes) if token in classes.support(i)}
         for token in classes.contextual_tokens
@@ -341,18 +314,15 @@ def residual_fates(check: Check) -> None:
     """Gains of z between 28 times from 1 to 10^9 steps, both gradients; the criterion, also at three other weights."""
     lines: dict[str, FloatArray] = {}
     for gradient, role in GRADIENT_ROLES:
-        gains = _gains(check, gradient, residual=True)
+        gains = _gains(check, gradient, check.setting.classes)
         # what the correction leaves of the statement, where there are tokens for which it fails
         rest_role: Role = "corrected" if role == "assumed" and gains["shared across"].size else role
         check.positive(f"gain of distinct tokens of one query, {gradient} gradient", gains["distinct"], role=rest_role)
         if gains["common"].size:
             check.positive(f"-gain of locally common tokens, {gradient} gradient", -gains["common"], role=rest_role)
         if gains["shared across"].size:
-            check.positive(
-                f"gain of locally distinct tokens shared across queries, {gradient} gradient",
-                gains["shared across"],
-                role=role,
-            )
+            label = f"gain of locally distinct tokens shared across queries, {gradient} gradient"
+            check.positive(label, gains["shared across"], role=role)
         lines |= {
             f"{kind}, {gradient} gradient": values.cumsum(axis=0).mean(axis=1)
             for kind, values in gains.items()
@@ -361,9 +331,6 @@ def residual_fates(check: Check) -> None:
         if gradient == "true" and gains["shared across"].size:
             check.positive("the same from 10^3 steps on", gains["shared across"][LONG_TIMES >= 1e3], role="corrected")
     _check_criterion(check)
-    without = _gains(check, "true", residual=False)["shared across"]
-    if without.size:
-        check.positive("the same at all times without a residual connection", without, role="contrast")
     check.curve = Curve(LONG_TIMES, lines, "steps", "attention logit z (mean over tokens)")
 
 
@@ -376,20 +343,14 @@ def _check_criterion(check: Check) -> None:
         settings |= {f"weight {w} within them": local_common(common=w) for w in (2.0,)}
     for name, classes in settings.items():
         predicted, measured = early_motion(classes, lr_y=check.setting.lr_y)
-        check.equal(
-            f"z after 1,000 steps with attention all but fixed, {name}",
-            predicted,
-            measured,
-            tolerance=1e-3,
-            role="corrected",
-        )
+        label = f"z after 1,000 steps with attention all but fixed, {name}"
+        check.equal(label, predicted, measured, tolerance=1e-3, role="corrected")
         if classes is not own:
             cases: tuple[tuple[DecoderGradient, float], ...] = (("modified", 0.0), ("true", 1e3))
             for gradient, since in cases:
-                gains = _gains(check, gradient, residual=True, classes=classes)["shared across"][since <= LONG_TIMES]
-                check.positive(
-                    f"gain of tokens shared across queries, {gradient} gradient, {name}", gains, role="corrected"
-                )
+                gains = _gains(check, gradient, classes)["shared across"][since <= LONG_TIMES]
+                label = f"gain of tokens shared across queries, {gradient} gradient, {name}"
+                check.positive(label, gains, role="corrected")
 
 
 def early_motion(classes: SequenceClasses, *, lr_y: float) -> tuple[FloatArray, FloatArray]:

@@ -158,15 +158,6 @@ def lemma_3(check: Check) -> None:
     alone = classes.weights[:, None] * state.measured.residual
     check.equal("F^T dY/dt, modified gradient", alone, f @ state.velocity(modified=True)[0], tolerance=1e-9)
     check.equal("F^T dY/dt, true SGD", alone, f @ state.velocity()[0], tolerance=0.05, role="beyond")
-    inverse = theory.inverse_overlaps(theory.overlaps(f))
-    top = float(np.abs(theory.eigenvalues(theory.overlaps(f))[0]))
-    bound = top / (1 - top) if top < 1 else np.inf
-    check.at_most(
-        "length of the change, |F E' e_n|, against the bound of Lemma 15",
-        np.linalg.norm(inverse @ f, axis=1),
-        bound * np.sqrt(1 + top),
-        role="contrast",
-    )
 
 
 @claim(
@@ -192,11 +183,9 @@ def lemma_3_rate(check: Check) -> None:
     inverse = theory.inverse_overlaps(e)
     step = f - inverse @ f  # rows f_n - F E' e_n
     length = np.linalg.norm(step, axis=1)
-    overlap = np.linspace(0.01, 0.99, 50)
-    count = len(f)
     equal = [
         np.linalg.norm(rows - theory.inverse_overlaps(theory.overlaps(rows)) @ rows, axis=1)[0]
-        for rows in (_equal_overlaps(count, o) for o in overlap)
+        for rows in (_equal_overlaps(len(f), overlap) for overlap in np.linspace(0.01, 0.99, 50))
     ]
     check.at_most("length of a step with the term, equal overlaps of 0.01 to 0.99", equal, 1.0)
     check.at_least("length of a step with the term, the setting", length, 1.0 - 1e-9, role="corrected")
@@ -204,8 +193,6 @@ def lemma_3_rate(check: Check) -> None:
         "length squared, 1 - E'_nn, the setting", 1 - np.diag(inverse), length**2, tolerance=1e-9, role="corrected"
     )
     check.equal("rate of the own logit with the term", 1.0, (f * step).sum(axis=1), tolerance=1e-9, role="corrected")
-    off = ~np.eye(count, dtype=bool)
-    check.at_most("rates of other logits with the term", np.abs((f @ step.T)[off]).max(), 1e-9, role="contrast")
 
 
 def _equal_overlaps(count: int, overlap: float) -> FloatArray:
@@ -228,13 +215,10 @@ def lemma_4(check: Check) -> None:
     _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
     gamma = float(theory.speed(30.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=check.setting.lr_y))
     measured = state.velocity()[1][np.argsort(classes.queries)]
-    predicted = {}
+    more: dict[str, Any] = {"query": classes.query, "speed": gamma, "lr_z": 1.0, "weights": classes.weights}
     for form, role in FORM_ROLES:
-        predicted[f"{form} form"] = theory.logits_velocity(
-            f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights, form=form
-        )
-        check.equal(f"dz/dt per step, {form} form", predicted[f"{form} form"], measured, tolerance=1e-6, role=role)
-    check.curve = Curve.against(measured, predicted, "dz/dt of a token")
+        predicted = theory.logits_velocity(f, beta, **more, form=form)
+        check.equal(f"dz/dt per step, {form} form", predicted, measured, tolerance=1e-6, role=role)
 
 
 def fixed_attention_state(setting: Setting, *, per_class: float) -> State:
@@ -257,10 +241,8 @@ def definition_e_prime(check: Check) -> None:
     """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
     f = theory.directions(check.setting.probs)
     e = theory.overlaps(f)
-    inverse = theory.inverse_overlaps(e)
-    exact, other = (f @ (f.T - f.T @ (sign * inverse)) for sign in (1, -1))
-    check.equal("F^T (f_n - F E' e_n)", exact, np.eye(len(e)), tolerance=1e-9)
-    check.equal("F^T (f_n - F E' e_n), the other sign", other, np.eye(len(e)), tolerance=1e-9, role="contrast")
+    product = f @ (f.T - f.T @ theory.inverse_overlaps(e))
+    check.equal("F^T (f_n - F E' e_n)", product, np.eye(len(e)), tolerance=1e-9)
 
 
 @claim(
@@ -278,10 +260,6 @@ def equation_88(check: Check) -> None:
     """beta by Eq. 88 against the coefficients read off g_n = Y (e_n - alpha_n)."""
     state = fixed_attention_state(check.setting, per_class=30.0)
     e = theory.overlaps(state.direction)
-    measured = state.measured
-    predicted = {}
     for form, role in FORM_ROLES:
         _, beta = theory.backpropagated_gradient(e, vocab_size=state.classes.vocab_size, form=form)
-        check.equal(f"beta, {form} form", beta, measured.beta, tolerance=1e-6, role=role)
-        predicted[f"{form} form"] = beta
-    check.curve = Curve.against(measured.beta, predicted, "beta_nn'")
+        check.equal(f"beta, {form} form", beta, state.measured.beta, tolerance=1e-6, role=role)

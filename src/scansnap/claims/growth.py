@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -29,27 +30,15 @@ SIZES = np.array([1e2, 1e3, 1e4, 1e6, 1e9])
 def lemma_5(check: Check) -> None:
     """400 updates of the engine on the first class alone, with lr_z = 0."""
     classes = check.setting.classes
-    alone = SequenceClasses.from_supports(
-        tokens=[classes.support(0)],
-        probs=[classes.support_probs(0)],
+    alone = SequenceClasses(
+        probs=classes.probs[:1],
         query=classes.query[:1],
         next_token=classes.next_token[:1],
         vocab_size=classes.vocab_size,
     )
-    result = one_head(
-        train(
-            alone,
-            lr_y=check.setting.lr_y,
-            lr_z=0.0,
-            steps=400,
-            batch_size=None,
-            seq_len=math.inf,
-            dtype="float64",
-            record_every=20,
-            record=("loss", "decoder"),
-            progress=False,
-        )
-    )
+    options: dict[str, Any] = {"lr_y": check.setting.lr_y, "lr_z": 0.0, "batch_size": None, "seq_len": math.inf}
+    options |= {"dtype": "float64", "record_every": 20, "record": ("loss", "decoder"), "progress": False}
+    result = one_head(train(alone, steps=400, **options))
     f = theory.directions(alone.probs[:, alone.contextual_tokens])[0]
     w = f @ result["decoder"].values[0]  # (steps, M)
     h = theory.decoder_growth_steps(400, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)[::20]
@@ -58,17 +47,9 @@ def lemma_5(check: Check) -> None:
     loss = -np.log1p(-theory.residual_size(h, vocab_size=classes.vocab_size))
     check.equal("loss, from 1 - alpha_n", loss, result["loss"].values[0], tolerance=1e-9)
     own = alone.next_token[0]
-    check.curve = Curve(
-        result["step"].values.astype(float),
-        {
-            "Lemma 5": (classes.vocab_size - 1) * h * zeta[own],
-            "trained": w[:, own],
-        },
-        "updates of one class",
-        "logit of its next token",
-        log_x=False,
-        dots=("trained",),
-    )
+    lines = {"Lemma 5": (classes.vocab_size - 1) * h * zeta[own], "trained": w[:, own]}
+    labels = "updates of one class", "logit of its next token"
+    check.curve = Curve(result["step"].values.astype(float), lines, *labels, log_x=False, dots=("trained",))
 
 
 @claim(
@@ -280,9 +261,8 @@ def remark_2_start(check: Check) -> None:
     for form, role in FORM_ROLES:
         start = theory.shift_start(vocab_size=size, lr_y=rate, form=form)
         h = float(theory.decoder_growth(start, vocab_size=size, lr_y=rate))
-        check.at_least(
-            f"exp(M h)/((M - 1) M h) at s_1, {form} form", math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role
-        )
+        ratio = math.exp(size * h) / ((size - 1) * size * h)
+        check.at_least(f"exp(M h)/((M - 1) M h) at s_1, {form} form", ratio, 1.0, role=role)
 
 
 @claim(

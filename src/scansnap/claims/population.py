@@ -29,6 +29,9 @@ from scansnap.theory.reduced_dynamics import DecoderGradient, SymmetricTrajector
 
 FloatArray = NDArray[np.float64]
 
+PUBLISHED: dict[str, Any] = {"steps": 100, "batch_size": 128, "seq_len": 128, "momentum": 0.9}
+"""The options of the paper's synthetic experiments."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -59,14 +62,9 @@ class State:
         compact = np.zeros((1, len(self.decoder), len(layout.multiplicity)))
         compact[0, :, : layout.num_columns] = self.decoder[:, first_token]
         start = Start(layout, compact, self.attention_logits[None], np.zeros(layout.num_rows), None)
-        options = TrainOptions(
-            lr_y=1.0,
-            lr_z=1.0,
-            steps=1,
-            batch_size=None,
-            seq_len=math.inf,
-            decoder_gradient="modified" if modified else "true",
-        )
+        gradient: DecoderGradient = "modified" if modified else "true"
+        rates: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": None, "seq_len": math.inf}
+        options = TrainOptions(**rates, steps=1, decoder_gradient=gradient)
         return first_gradient(YZTraining(self.classes, options), start)
 
 
@@ -83,20 +81,10 @@ def trajectory(
             f"this check holds the decoder at {len(times)} times, {needed / 2**30:.0f} GiB for {classes.vocab_size:,} "
             f"tokens of which {len(classes.contextual_tokens):,} occur: give smaller classes."
         )
-    result = one_head(
-        flow(
-            classes,
-            times=times,
-            record=("loss", "attention", "attention_logits", "decoder"),
-            progress=False,
-            **options,
-        )
-    )
-    states = [
-        State(classes, result["decoder"].values[0, i], result["attention_logits"].values[0, i])
-        for i in range(len(times))
-    ]
-    return states, result
+    record = ("loss", "attention", "attention_logits", "decoder")
+    result = one_head(flow(classes, times=times, record=record, progress=False, **options))
+    moving = zip(result["decoder"].values[0], result["attention_logits"].values[0], strict=True)
+    return [State(classes, decoder, logits) for decoder, logits in moving], result
 
 
 def distinct_entries(classes: SequenceClasses, kind: str = "distinct") -> tuple[Any, ...]:

@@ -98,8 +98,6 @@ def _words(measurement: Measurement) -> str:
         return f"off by {deviation}, allowed {allowed}"
     if measurement.kind == "positive":
         return f"wrong sign: {deviation} of all, allowed {allowed}"
-    if measurement.kind == "within":
-        return f"outside: {measured} of all, allowed {predicted}"
     return f"{measured}, {measurement.kind} {predicted}"
 
 
