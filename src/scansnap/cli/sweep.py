@@ -66,7 +66,7 @@ def sweep(
     described = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
     grid = make_grid(settings, **described)
     axes = None if picture is None else _map_axes(grid.axes)
-    path = store or common.default_store("sweep", grid.described)
+    path = common.choose_store(store, "sweep", grid.described)
     before = runs_in_store(path)
     began = time.perf_counter()
     result = run_sweep(settings, options, store=path, progress=False if json else None)
@@ -130,14 +130,8 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
 
     table, runs = cells(result), result["status"].size
     if as_json:
-        facts = {
-            "result": str(path),
-            "picture": str(picture) if picture else None,
-            "runs": runs,
-            "runs_before": before,
-            "seconds": round(seconds, 3),
-        }
-        common.echo_json({**facts, "cells": table})
+        facts = common.result_facts(path, picture, seconds)
+        common.echo_json({**facts, "runs": runs, "runs_before": before, "cells": table})
         return
     measured = [name for name in table[0] if f"{name}_error" in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import Family
 from scansnap.figures.style import label, legend, line, log_axis, points
 
@@ -42,7 +42,7 @@ def prepare(
     dataset = measures.isel(record=-1).drop_vars(["moved", "record"])
     dataset["course"] = measures["normalized_entropy"]
     dataset["entropy"].attrs["units"] = "nats"
-    return attach_options(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)})
+    return dataset.assign_attrs(corpus=corpus.name)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

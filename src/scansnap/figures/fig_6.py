@@ -18,9 +18,9 @@ from scipy import stats
 
 from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, read_published
-from scansnap.figures.statistics import standard_error
-from scansnap.figures.style import COLORS, MARKERS, label, log_axis, points
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published
+from scansnap.figures.statistics import exact
+from scansnap.figures.style import COLORS, MARKERS, label, legend, log_axis, mean_and_error, points
 from scansnap.figures.syn_medium_runs import neighbors, queries
 
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
@@ -36,8 +36,7 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     runs = syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs
     dataset = runs[["entropy"]].copy()
     dims = syn_medium_runs.CELL[:-1]
-    dataset["mean"] = dataset["entropy"].mean("seed")
-    dataset["error"] = (dims, standard_error(dataset["entropy"].transpose(..., "seed").values))
+    dataset["mean"], dataset["error"] = mean_and_error(dataset["entropy"])
     for name in ("published_mean", "published_error"):
         dataset[name] = xr.full_like(dataset["mean"], np.nan)
     for row in read_published("figure_6_entropy"):
@@ -49,7 +48,7 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     )
     for name in ("mean", "error", "published_mean", "published_error"):
         dataset[name].attrs["units"] = "nats"
-    return attach_options(dataset, read_options(runs))
+    return dataset
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -67,18 +66,10 @@ def draw(dataset: xr.Dataset) -> Figure:
             title=f"{queries(num_query)}, {2 * num_query} next tokens",
         )
     _scores(figure.add_subplot(grid[0, 2]), dataset)
-    handles, words = figure.axes[0].get_legend_handles_labels()
     empty = figure.add_subplot(grid[1, 2])
     empty.axis("off")
-    empty.legend(
-        handles,
-        words,
-        fontsize=9,
-        frameon=False,
-        loc="center",
-        title="error bars: one standard error",
-        title_fontsize=9,
-    )
+    names = figure.axes[0].get_legend_handles_labels()
+    legend(empty, *names, fontsize=9, loc="center", title="error bars: one standard error", title_fontsize=9)
     runs = f"{dataset.sizes['seed']} seeds a cell"
     figure.suptitle(
         f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
@@ -124,7 +115,7 @@ def _scores(axes: Axes, dataset: xr.Dataset) -> None:
         y="ours less published (standard errors)",
         title="against the published cells; dotted: limits",
     )
-    axes.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
+    legend(axes, loc="upper left", ncols=2)
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
@@ -163,15 +154,7 @@ def _agreement(dataset: xr.Dataset) -> list[Trend]:
             mean <= MEAN_LIMIT,
             f"mean {how}; p of the sum of squares as chi-square, as if cells were independent",
         ),
-        Trend(
-            "No single cell is off.",
-            f"at most {SINGLE_LIMIT:g}",
-            worst,
-            None,
-            None,
-            worst <= SINGLE_LIMIT,
-            f"largest {how}: {place}",
-        ),
+        exact("No single cell is off.", worst, f"largest {how}: {place}", at_most=SINGLE_LIMIT),
     ]
 
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact, rise
 from scansnap.figures.style import COLORS, attention_bar, label, legend, line
 from scansnap.figures.text_attention import draw_pattern
@@ -65,7 +65,7 @@ def prepare(
     dataset["attention"] = (("layers", "shown", "query_position", "key_position"), patterns)
     dataset["snap_step"] = (("layers", "seed"), np.array(snaps, dtype=np.float64))
     dataset["word"] = ("key_position", runs[0]["word"].isel(window=window).values)
-    return attach_options(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds})
+    return dataset.assign_attrs(corpus=corpus.name)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

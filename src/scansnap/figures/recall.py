@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, read_published
-from scansnap.figures.statistics import LEVEL, standard_error
-from scansnap.figures.style import COLORS, label, legend, line
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published
+from scansnap.figures.statistics import significant
+from scansnap.figures.style import COLORS, label, legend, line, mean_and_error
 from scansnap.figures.syn_medium_runs import neighbors, queries
 
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
@@ -82,8 +82,7 @@ def _symbol(rate: str) -> str:
 
 
 def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
-    """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), its `mean` and `error` over seeds, and each
-    run's `descent`."""
+    """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), and each run's `descent`."""
     recall = xr.concat(
         [_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
         xr.DataArray(list(READINGS), dims="reading", name="reading"),
@@ -91,16 +90,11 @@ def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
     dims = ("reading", *syn_medium_runs.CELL)
     recall = recall.transpose(*dims, "threshold")
     centered = THRESHOLDS - THRESHOLDS.mean()
-    by_seed = recall.transpose(..., "seed").values
-    dataset = xr.Dataset(
-        {
-            "recall": recall.assign_attrs(units="1"),
-            "mean": recall.mean("seed"),
-            "error": ((*dims[:-1], "threshold"), standard_error(by_seed)),
-            "descent": (dims, -(recall.values @ centered) / (centered @ centered), {"units": "recall per 1/M"}),
-        }
+    descent = -(recall.values @ centered) / (centered @ centered)
+    return xr.Dataset(
+        {"recall": recall.assign_attrs(units="1"), "descent": (dims, descent, {"units": "recall per 1/M"})},
+        attrs=runs.attrs,
     )
-    return attach_options(dataset, read_options(runs))
 
 
 def _recall(values: xr.DataArray) -> xr.DataArray:
@@ -118,7 +112,7 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
             axes = panels[row, column]
             of_panel = dataset.sel({"reading": reading, "num_query": num_query, **fixed})
             for i, value in enumerate(of_panel[along].values):
-                mean, error = (of_panel[name].sel({along: value}).values for name in ("mean", "error"))
+                mean, error = mean_and_error(of_panel["recall"].sel({along: value}))
                 axes.fill_between(
                     of_panel["threshold"], mean - error, mean + error, color=COLORS[i], alpha=0.25, linewidth=0
                 )
@@ -152,18 +146,12 @@ def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
             by_query[num_query] = float(test.statistic), float(test.pvalue)
         least = min(by_query.values())
         shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
-        tested.append(
-            Trend(
-                f"Recall descends faster where Figure 6's published entropy is higher ({words}).",
-                "above 0",
-                least[0],
-                None,
-                max(p for _, p in by_query.values()),
-                all(p <= LEVEL for _, p in by_query.values()),
-                f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test "
-                "of Spearman's coefficient",
-            )
+        statement = f"Recall descends faster where Figure 6's published entropy is higher ({words})."
+        note = (
+            f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
+            "Spearman's coefficient"
         )
+        tested.append(significant(statement, "above 0", least[0], max(p for _, p in by_query.values()), note))
     return tested
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.systems.selection import NextToken, TokenSelection
@@ -73,7 +73,7 @@ def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
             "update": sets["step"].values,
         },
     )
-    return attach_options(dataset, {"num_seeds": num_seeds, "steps": steps})
+    return dataset
 
 
 def _plane(**settings: float) -> TokenSelection:
@@ -186,7 +186,7 @@ def prepare_next_token(*, seed: int = 0) -> xr.Dataset:
         },
         coords={"time": ("time", TIMES, {"units": "1/rate"}), "token": np.arange(system.tokens)},
     )
-    return attach_options(dataset, {"seed": seed})
+    return dataset
 
 
 def draw_next_token(dataset: xr.Dataset) -> Figure:

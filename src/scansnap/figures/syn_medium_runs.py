@@ -11,6 +11,7 @@ batches.  The dataset has what the figures need about each class's distinct toke
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
-from scansnap.figures.recipe import attach_options, setting_in_words, sweep_setting
+from scansnap.figures.recipe import setting_in_words, sweep_setting
 from scansnap.figures.statistics import Family, enough_seeds
 
 QUERIES = (1, 3, 5, 10)
@@ -44,7 +45,8 @@ def make(*, num_seeds: int = 10) -> xr.Dataset:
     dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
     dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
     options = {**SYN_MEDIUM.to_dict(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
-    return attach_options(dataset.transpose(*CELL, ...), options).assign_attrs(seconds=time.perf_counter() - began)
+    attributes = {"options": json.dumps(options), "seconds": time.perf_counter() - began}
+    return dataset.transpose(*CELL, ...).assign_attrs(attributes)
 
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
