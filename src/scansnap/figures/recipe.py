@@ -55,6 +55,11 @@ class Trend:
         return "holds" if self.holds else "fails" if self.settled else "not settled"
 
     @property
+    def mark(self) -> str:
+        """The verdict as a sign: ✓, ✗ or ?."""
+        return {"holds": "✓", "fails": "✗", "not settled": "?"}[self.verdict]
+
+    @property
     def measured_text(self) -> str:
         """The measured value with its standard error, if it has one."""
         has_error = self.standard_error is not None and math.isfinite(self.standard_error)
