@@ -25,8 +25,8 @@ Each figure is drawn from new runs, and each statement of the paper about it is 
 and `--details` adds the tests behind each line. `scansnap reproduce` puts all of them on one page. Figures 6, 11 and 12
 have {NUM_SEEDS} seeds per cell here; `scansnap figure` makes them with ten, as published.
 
-A statement holds (✓), fails (✗: some comparison is significantly the other way round) or is not settled (?: no
-comparison contradicts it, but not all are significant). Tests are one-sided t tests over shared seeds at the 5% level,
+Each statement stands with what was measured. It holds (✓), fails (✗: some comparison is significantly the other way
+round) or is not settled (?: no comparison contradicts it, but not all are significant). Tests are one-sided t tests over shared seeds at the 5% level,
 with Holm's correction where one statement has many comparisons.
 
 We chose what the paper does not state: Figure 2's rates and stages; X
@@ -78,7 +78,10 @@ def write(results: Iterable[PageFigure]) -> None:
         else:
             page, heading, alt, images = paper, f"Figure {name}", f"Figure {name}", "images/figures"
         pages[page] += f"## {heading}: {tex(title)}\n\n{tex(result.recipe.statement)}\n\n"
-        pages[page] += f"![{alt}]({images}/figure_{name}.png)\n\n{tex(result.recipe.setting)}.\n\n{NOTES.get(name, '')}"
+        setting = result.recipe.setting
+        if name in ("11", "12"):
+            setting = setting.replace(syn_medium_runs.SETTING, "The runs of Figure 6")
+        pages[page] += f"![{alt}]({images}/figure_{name}.png)\n\n{tex(setting)}.\n\n{NOTES.get(name, '')}"
         pages[page] += "".join(line(trend) for trend in result.trends) + "\n"
     for page, text in pages.items():
         page.write_text(text.rstrip() + "\n")
@@ -86,7 +89,7 @@ def write(results: Iterable[PageFigure]) -> None:
 
 def line(trend: Trend) -> str:
     """A statement with its verdict, and what was measured."""
-    return f"- {trend.mark} {tex(trend.statement)} Measured {trend.measured_text}, expected {tex(trend.expected)}.\n"
+    return f"- {trend.mark} {tex(trend.statement)} *{trend.measured_text}*, expected {tex(trend.expected)}.\n"
 
 
 INDEXED = re.compile(r"(?<![A-Za-z$\\])([A-Za-zηχ]'?)_([A-Za-z0-9])(?![A-Za-z])")
