@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from scansnap.figures import catalog, syn_medium_runs
+from scansnap.figures import catalog, syn_medium
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report.reproduce import NUM_SEEDS
 from scansnap.report.reproduction import PageFigure, read_reproduction
@@ -26,8 +26,8 @@ and `--details` adds the tests behind each line. `scansnap reproduce` puts all o
 have {NUM_SEEDS} seeds per cell here; `scansnap figure` makes them with ten, as published.
 
 Each statement stands with what was measured. It holds (✓), fails (✗: some comparison is significantly the other way
-round) or is not settled (?: no comparison contradicts it, but not all are significant). Tests are one-sided t tests over shared seeds at the 5% level,
-with Holm's correction where one statement has many comparisons.
+round) or is not settled (?: no comparison contradicts it, but not all are significant). Tests are one-sided t tests
+over shared seeds at the 5% level, with Holm's correction where one statement has many comparisons.
 
 We chose what the paper does not state: Figure 2's rates and stages; X
 rates; Figure 9's $K$ and $C_0$; the thresholds of Figures 11 and 12, whose range was fixed after looking at others.
@@ -54,7 +54,7 @@ results mean.
 
 def main() -> list[PageFigure]:
     """The figures that were written."""
-    runs = syn_medium_runs.make(num_seeds=NUM_SEEDS)
+    runs = syn_medium.make_runs(num_seeds=NUM_SEEDS)
     IMAGES.mkdir(parents=True, exist_ok=True)
     results = [_make(catalog.recipe(name), runs) for name in catalog.SYNTHETIC]
     write(results)
@@ -80,7 +80,7 @@ def write(results: Iterable[PageFigure]) -> None:
         pages[page] += f"## {heading}: {tex(title)}\n\n{tex(result.recipe.statement)}\n\n"
         setting = result.recipe.setting
         if name in ("11", "12"):
-            setting = setting.replace(syn_medium_runs.SETTING, "The runs of Figure 6")
+            setting = setting.replace(syn_medium.SETTING, "The runs of Figure 6")
         pages[page] += f"![{alt}]({images}/figure_{name}.png)\n\n{tex(setting)}.\n\n{NOTES.get(name, '')}"
         pages[page] += "".join(line(trend) for trend in result.trends) + "\n"
     for page, text in pages.items():

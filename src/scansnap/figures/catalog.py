@@ -26,11 +26,11 @@ SYNTHETIC = {
     "3": "fig_3",
     "4": "fig_4",
     "5": "fig_5",
-    "6": "fig_6",
+    "6": "syn_medium",
     "8": "fig_8",
     "9": "fig_9",
-    "11": "recall",
-    "12": "recall",
+    "11": "syn_medium",
+    "12": "syn_medium",
     "normalization": "normalization",
     "optimizers": "optimizers",
     "finite_data": "finite_data",
@@ -41,8 +41,8 @@ SYNTHETIC = {
 """The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
 TEXT = {
-    "7": "fig_7",
-    "10": "fig_10",
+    "7": "text_figures",
+    "10": "text_figures",
 }
 """The modules of the figures made from a text, which the user must give."""
 
