@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from numpy.typing import NDArray
 
@@ -15,7 +14,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system
-from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, find_preset
+from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, drop_foreign_momentum, find_preset
 from scansnap.dynamics.options import RatesType, SweepExecution, TimeOptions, TrainOptions
 from scansnap.runtime.errors import InputError
 from scansnap.validation.options import options_of, values_of
@@ -103,9 +102,7 @@ def _asked_classes(
         settings = settings_by_name([name.strip() for name in classes.split(",")])
     if "times" in given:
         stated.pop("steps", None)
-    if set(np.atleast_1d(given.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in given:
-        stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    options = merge_options(stated, given)
+    options = merge_options(drop_foreign_momentum(stated, given), given)
     missing = [] if settings else ["classes"]
     missing += [name for name in ("lr_z", "times" if "times" in options else "steps") if name not in options]
     if missing:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from scansnap.cli import common
@@ -82,9 +83,7 @@ def train(
         name, source, experiment = find_setting(preset or (None if classes else FIRST), classes)
         values = values_of(experiment.options) if experiment is not None else {}
     given = read_flags(flags, TrainOptions)
-    if given.get("optimizer", "sgd") != "sgd" and "momentum" not in given:
-        values.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    values.update(given)
+    values = {**drop_foreign_momentum(values, given), **given}
     _check_required("train", classes, TrainOptions, values)
     options = from_names(TrainOptions, values)
     common.check_picture(picture, [q.name for q in options.quantities] if "record" in given else common.DRAWN)
@@ -159,9 +158,7 @@ def explore(
 
     given = read_flags(flags, TrainOptions)
     if classes is not None and classes in PUBLISHED:
-        published = values_of(PUBLISHED[classes].options)
-        if given.get("optimizer", "sgd") != "sgd":
-            published.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+        published = drop_foreign_momentum(values_of(PUBLISHED[classes].options), given)
         given = {name: value for name, value in {**published, **given}.items() if name in OPTIONS}
     page = page_of(address_of(classes, given))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
@@ -192,6 +189,12 @@ def find_setting(preset: str | None, classes: str | None) -> tuple[str, DataSour
         return Path(classes).stem, find_classes(classes), experiment
     assert experiment is not None
     return preset or "syn-small", experiment.classes, experiment
+
+
+def drop_foreign_momentum(stated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a setting; without its momentum, which belongs to its optimizer, if another one is given."""
+    is_foreign = not set(np.atleast_1d(given.get("optimizer", "sgd"))) <= {"sgd"}
+    return {name: value for name, value in stated.items() if name != "momentum" or not is_foreign}
 
 
 def _check_required(command: str, classes: str | None, cls: type[Options], values: Mapping[str, Any]) -> None:
