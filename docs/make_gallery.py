@@ -12,7 +12,10 @@ import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from cycler import cycler
 from matplotlib.figure import Figure
+
+from scansnap.figures.style import COLORS
 
 HERE = Path(__file__).parent
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n+!\[[^\]]*\]\(images/gallery/(\w+)\.png\)", re.MULTILINE | re.DOTALL)
@@ -21,6 +24,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```\n+!\[[^\]]*\]\(images/gallery/(\w+)
 def main() -> None:
     target = HERE / "images" / "gallery"
     target.mkdir(exist_ok=True)
+    plt.rcParams["axes.prop_cycle"] = cycler(color=COLORS)  # the colors of all other pictures
     for code, name in EXAMPLE.findall((HERE / "gallery.md").read_text()):
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue

@@ -23,7 +23,7 @@ from make_figures import table
 
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures import catalog
-from scansnap.figures.recipe import FigureRecipe, attach_options
+from scansnap.figures.recipe import FigureRecipe
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "studies"))
@@ -97,8 +97,8 @@ def run_snap(text: str, device: str, hardware: str, out: Path, workers: int, lim
     dataset = fig_snap.gathered(settings, runs, fig_snap.FULL["steps"])
     seconds = sum(float(one_run["seconds"]) for one_run in runs) / workers
     options = {**fig_snap.FULL, "corpus": read_corpus(text).name, "num_seeds": len(complete)}
-    attributes = {"hardware": hardware, "seconds": seconds, "workers": workers}
-    write_json(attach_options(dataset, options).assign_attrs(attributes), out / "figure_snap.json")
+    attributes = {"options": json.dumps(options), "hardware": hardware, "seconds": seconds, "workers": workers}
+    write_json(dataset.assign_attrs(attributes), out / "figure_snap.json")
     for trend in FIGURES["snap"].trends(dataset):
         print(f"  {trend.verdict}: {trend.statement} {trend.measured_text}; {trend.note}", flush=True)
 

@@ -43,7 +43,7 @@ async function bundled(entry, loader = {}) {
 }
 
 async function document() {
-  const script = await bundled("src/page/main.ts", { ".css": "text" });
+  const script = await bundled("src/page/main.ts", { ".css": "text", ".svg": "text" });
   const shell = readFileSync(join(root, "src/page/index.html"), "utf8");
   // `</script` inside a string of the code would end the element.
   return shell.replace("<!-- script -->", () => `<script>${script.trim().replaceAll("</script", "<\\/script")}</script>`);
@@ -51,7 +51,7 @@ async function document() {
 
 async function forNode(entryPoints, outdir) {
   await build({ entryPoints, outdir, bundle: true, platform: "node", format: "esm", outExtension: { ".js": ".mjs" },
-    absWorkingDir: root, plugins: [inline], loader: { ".css": "text" } });
+    absWorkingDir: root, plugins: [inline], loader: { ".css": "text", ".svg": "text" } });
 }
 
 const task = process.argv[2];

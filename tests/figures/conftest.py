@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
 
-from scansnap.figures import catalog, syn_medium_runs
+from scansnap.figures import catalog, syn_medium
 from scansnap.figures.recipe import Trend
 from scansnap.figures.style import COLOR_MAP
 
@@ -33,7 +33,7 @@ def check_picture(figure: Figure) -> None:
 
 @cache
 def _runs() -> xr.Dataset:
-    return syn_medium_runs.make(num_seeds=NUM_SEEDS)
+    return syn_medium.make_runs(num_seeds=NUM_SEEDS)
 
 
 @cache

@@ -60,6 +60,7 @@ def test_numbers_are_what_is_drawn(prepare) -> None:
     dataset = prepare("6")
     numbers = catalog.numbers(dataset)
     assert "entropy" not in numbers  # seed by seed
+    assert numbers["entropy_mean"] == numbers["mean"]
     assert numbers["mean"]["dimensions"] == ["num_query", "lr_z", "lr_y_over_lr_z"]
     assert numbers["mean"]["axes"]["num_query"] == [1, 3, 5, 10]
     assert numbers["mean"]["values"][0][0][0] == float(dataset["mean"][0, 0, 0])

@@ -10,7 +10,7 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 from scansnap.dynamics.published import SYN_MEDIUM, SYN_SMALL
-from scansnap.figures import fig_3, fig_8, finite_data, recall, syn_medium_runs
+from scansnap.figures import fig_3, fig_8, finite_data, syn_medium
 from scansnap.figures.fig_4 import surprise
 from scansnap.figures.fig_5 import shuffled
 from scansnap.figures.recipe import sweep_setting
@@ -86,13 +86,13 @@ def test_the_gap_of_figure_8() -> None:
 
 
 def test_recall_by_hand(runs) -> None:
-    dataset = recall.prepare_recall(runs)
+    dataset = syn_medium.prepare_recall(runs)
     cell = {"num_query": 3, "lr_z": 1.0, "lr_y_over_lr_z": 2.0, "seed": 4}
     values = runs["softmax"].sel(cell).values[:6] * 79  # six classes, M = 79
     curve = dataset["recall"].sel(reading="softmax", **cell)
     for threshold in (0.5, 1.0, 2.0):
         assert float(curve.sel(threshold=threshold, method="nearest")) == (values > threshold).mean()
-    slope = np.polyfit(recall.THRESHOLDS, curve.values, 1)[0]
+    slope = np.polyfit(syn_medium.THRESHOLDS, curve.values, 1)[0]
     assert float(dataset["descent"].sel(reading="softmax", **cell)) == pytest.approx(-slope)
 
 
@@ -109,8 +109,8 @@ def test_softmax_over_the_vocabulary() -> None:
     rng = np.random.default_rng(0)
     whole = rng.uniform(-1, 1, (200, 125)) / np.sqrt(125)
     expected = np.exp(whole)[:, :90] / np.exp(whole).sum(-1, keepdims=True)
-    assert syn_medium_runs.query_softmax(whole[:, :90], 125) == pytest.approx(expected, rel=0.02)
-    assert syn_medium_runs.query_softmax(np.zeros((1, 90)), 125) == pytest.approx(1 / 125, rel=1e-3)
+    assert syn_medium.query_softmax(whole[:, :90], 125) == pytest.approx(expected, rel=0.02)
+    assert syn_medium.query_softmax(np.zeros((1, 90)), 125) == pytest.approx(1 / 125, rel=1e-3)
 
 
 def test_what_looks_distinct_is_counted_by_hand() -> None:

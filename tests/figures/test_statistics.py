@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.figures.recipe import Trend
-from scansnap.figures.statistics import Family, band, exact, holm, majority, positive, rise, standard_error
+from scansnap.figures.statistics import Family, exact, holm, majority, positive, rise, standard_error
+from scansnap.figures.style import draw_band, mean_and_error
 
 
 def test_holm_keeps_its_level() -> None:
@@ -73,8 +76,12 @@ def test_a_trend_has_one_text_for_its_numbers() -> None:
     assert (missing.measured_text, missing.p_text) == ("no number", "no number")
 
 
-def test_band() -> None:
-    import xarray as xr
-
-    values = xr.DataArray(np.arange(101.0)[:, None] * np.ones(3), dims=("seed", "step"))
-    assert band(values).transpose("step", "band").values[0].tolist() == [5.0, 50.0, 95.0]
+def test_reductions_over_seeds() -> None:
+    values = xr.DataArray(np.arange(101.0)[:, None] * np.ones(3), dims=("seed", "step"), coords={"step": range(3)})
+    axes = Figure().subplots()
+    draw_band(axes, values, 0, "runs")
+    (filled,), (median,) = axes.collections, axes.lines
+    assert median.get_ydata().tolist() == [50.0] * 3
+    assert set(filled.get_paths()[0].vertices[:, 1]) == {5.0, 95.0}
+    mean, error = mean_and_error(values)
+    assert (float(mean[0]), float(error[0])) == pytest.approx((50, stats.sem(np.arange(101.0))))

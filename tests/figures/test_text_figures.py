@@ -10,11 +10,12 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.figures import fig_7, fig_10, text_attention
+from scansnap.figures import catalog, text_attention
 from scansnap.runtime.errors import InputError
 from tests.figures.conftest import check_picture
 from tests.small_text import SMALL, small_corpus
 
+FIGURE_7, FIGURE_10 = catalog.recipe("7"), catalog.recipe("10")
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -45,18 +46,18 @@ def committed(name: str) -> xr.Dataset:
 
 
 def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
-    dataset = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)
+    dataset = FIGURE_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)
     assert dataset["attention"].shape == (2, 4, 35, 35)  # four, however short the run
     assert len(list(tmp_path.glob("*.zarr"))) == 4
     assert dataset["normalized_entropy"].shape == (2, 2, 5)
-    assert [t.verdict for t in fig_7.trends(dataset)][1::2] == ["not settled", "not settled"]  # too short to freeze
-    again = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)  # read, not trained again
+    assert [t.verdict for t in FIGURE_7.trends(dataset)][1::2] == ["not settled", "not settled"]  # too short to freeze
+    again = FIGURE_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(dataset, again)
-    check_picture(fig_7.draw(dataset))
-    for axes in fig_7.draw(dataset).subfigs[1].axes:  # nothing is called dotted that is not there
+    check_picture(FIGURE_7.draw(dataset))
+    for axes in FIGURE_7.draw(dataset).subfigs[1].axes:  # nothing is called dotted that is not there
         assert axes.get_xlabel() == "updates; no pattern froze"
     dataset["snap_step"][:] = 4.0
-    for axes in fig_7.draw(dataset).subfigs[1].axes:
+    for axes in FIGURE_7.draw(dataset).subfigs[1].axes:
         assert axes.get_xlabel() == "updates; dotted: where a pattern froze"
         assert [line.get_linestyle() for line in axes.lines].count(":") == 4
 
@@ -70,19 +71,19 @@ def test_figure_7_says_when_a_pattern_froze(corpus) -> None:
     from scansnap.results.metrics import find_snap
 
     frozen["snap_step"][:] = find_snap(records, still).step
-    assert [t.verdict for t in fig_7.trends(frozen)] == ["holds"] * 4
+    assert [t.verdict for t in FIGURE_7.trends(frozen)] == ["holds"] * 4
     dense = frozen.copy(deep=True)
     dense["normalized_entropy"][:] = dense["normalized_entropy"].values[..., ::-1].copy()
-    assert [t.verdict for t in fig_7.trends(dense)][::2] == ["fails", "fails"]
+    assert [t.verdict for t in FIGURE_7.trends(dense)][::2] == ["fails", "fails"]
 
 
 def test_figure_10_on_a_small_text(corpus) -> None:
-    dataset = fig_10.prepare(text=corpus, steps=3, num_seeds=2, rates=(0.1, 1.0), folder=None)
+    dataset = FIGURE_10.prepare(text=corpus, steps=3, num_seeds=2, rates=(0.1, 1.0), folder=None)
     assert dataset["entropy"].shape == (2, 2)
     assert np.isfinite(dataset["valid_loss"]).all()
-    assert len(fig_10.trends(dataset)) == 2
-    assert fig_10.trends(dataset.isel(seed=[0])) == []
-    check_picture(fig_10.draw(dataset))
+    assert len(FIGURE_10.trends(dataset)) == 2
+    assert FIGURE_10.trends(dataset.isel(seed=[0])) == []
+    check_picture(FIGURE_10.draw(dataset))
 
 
 def test_figure_10s_trend_can_go_either_way() -> None:
@@ -90,28 +91,28 @@ def test_figure_10s_trend_can_go_either_way() -> None:
     rng = np.random.default_rng(0)
     falling = dataset.copy(deep=True)
     falling["entropy"][:] = 2.0 - 0.1 * np.arange(dataset.sizes["lr"])[:, None] + 0.01 * rng.random((6, 5))
-    assert [t.verdict for t in fig_10.trends(falling)] == ["holds", "holds"]
+    assert [t.verdict for t in FIGURE_10.trends(falling)] == ["holds", "holds"]
     rising = falling.copy(deep=True)
     rising["entropy"][:] = falling["entropy"].values[::-1].copy()
-    assert [t.verdict for t in fig_10.trends(rising)] == ["fails", "fails"]
+    assert [t.verdict for t in FIGURE_10.trends(rising)] == ["fails", "fails"]
     lost = falling.copy(deep=True)
     lost["entropy"][-1, 0] = np.nan  # a run at the largest rate diverged: that rate is left out
-    assert "4 of 4 comparisons" in fig_10.trends(lost)[0].expected
+    assert "4 of 4 comparisons" in FIGURE_10.trends(lost)[0].expected
     lost["entropy"][[1, 3, 4], 0] = np.nan
-    assert fig_10.trends(lost) == []
+    assert FIGURE_10.trends(lost) == []
 
 
 def test_what_the_documents_say_of_text_is_in_the_committed_numbers() -> None:
     """The statements of docs/text.md, from docs/data."""
-    verdicts = [t.verdict for t in fig_7.trends(committed("7"))]
+    verdicts = [t.verdict for t in FIGURE_7.trends(committed("7"))]
     assert verdicts == ["holds", "fails", "holds", "fails"]  # sparse, but not frozen, with one layer and with three
-    assert [t.verdict for t in fig_10.trends(committed("10"))] == ["fails", "holds"]
+    assert [t.verdict for t in FIGURE_10.trends(committed("10"))] == ["fails", "holds"]
 
 
 def test_figures_of_text_need_text() -> None:
-    for module in (fig_7, fig_10):
+    for recipe in (FIGURE_7, FIGURE_10):
         with pytest.raises(InputError, match="this figure is made from text: give"):
-            module.prepare()
+            recipe.prepare()
 
 
 def test_words_stand_on_the_axes(run: Path) -> None:

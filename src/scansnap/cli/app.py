@@ -32,7 +32,7 @@ COMMANDS = {
     "shortcuts": "shortcuts:command",
     "explore": "train:explore",
     "reproduce": "figure:reproduce",
-    "check": "check:check",
+    "check": "common:check",
 }
 """The `module:function` of each command."""
 

@@ -1,16 +1,17 @@
-"""Options that several commands have, and where their files go."""
+"""Options that several commands have, where their files go, and `scansnap check`, which reads such files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scansnap.cli.console import echo
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, StoreError
 from scansnap.storage.files import check_replaceable
 
 if TYPE_CHECKING:
@@ -59,10 +60,17 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
         raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
 
 
-def check_beside(store: Path, picture: Path | None) -> None:
-    """Refuse, before the work starts, a result whose picture would replace a file that scansnap did not write."""
-    if picture is None and store.name:  # a store without a name is refused later
-        check_replaceable(path_beside(store, ".png"))
+def choose_store(store: Path | None, name: str, options: Mapping[str, Any], *, draws_beside: bool = False) -> Path:
+    """Where a result goes: by default under a name that is the same for the same command, so that it can continue.
+
+    If a picture is drawn beside it, this refuses one that would replace a file that scansnap did not write.
+    """
+    from scansnap.results.provenance import store_name
+
+    path = store or Path("results") / store_name(name, options)
+    if draws_beside and path.name:  # a store without a name is refused later
+        check_replaceable(path_beside(path, ".png"))
+    return path
 
 
 def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Path:
@@ -75,6 +83,11 @@ def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Pa
 def echo_json(facts: object) -> None:
     """Print plain data for programs, in one line."""
     echo(json.dumps(facts))
+
+
+def result_facts(path: Path, picture: Path | None, seconds: float) -> dict[str, Any]:
+    """What every command says about its result in JSON."""
+    return {"result": str(path), "picture": str(picture) if picture else None, "seconds": round(seconds, 3)}
 
 
 def echo_result(path: Path, seconds: float | None = None, picture: Path | None = None) -> None:
@@ -90,8 +103,27 @@ def path_beside(store: Path, ending: str) -> Path:
     return store.with_name(store.name.removesuffix(".zarr") + ending)
 
 
-def default_store(name: str, options: Mapping[str, Any]) -> Path:
-    """A name that is the same for the same command, so that an interrupted one continues."""
-    from scansnap.results.provenance import store_name
+def check(
+    store: Annotated[
+        Path, typer.Argument(help="A result, the snapshots of a watch, counts, or the folder of a trained text model.")
+    ],
+    json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Read every file of a result and say which parts are intact; the status is 2 if any is damaged."""
+    from scansnap.results.store import check_store
+    from scansnap.runtime.progress import progress_bar
 
-    return Path("results") / store_name(name, options)
+    with progress_bar(f"reading {store}", None, False if json else None):
+        condition = check_store(store)
+    if json:
+        echo_json({"store": str(store), "intact": condition.is_intact, **asdict(condition)})
+    else:
+        for name, files in condition.damaged.items():
+            echo(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
+        lost = [name for name, files in condition.damaged.items() if files]
+        words = f"{len(condition.damaged) - len(lost)} of {len(condition.damaged)} parts are intact"
+        if not condition.has_checksums:
+            words = "written by an earlier version, so damage would not be noticed"
+        echo(f"{store}{'' if condition.complete else ' is unfinished'}: {words}")
+    if not condition.is_intact:
+        raise StoreError(f"{store} is damaged.")

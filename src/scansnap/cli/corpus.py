@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,7 +80,7 @@ def count(
     if json:
         texts = [vars(text) for text in counts.texts]
         facts = {"counts": str(output), "tokens": counts.num_tokens, "vocab_size": counts.vocab_size, "texts": texts}
-        echo(json_module.dumps({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)}))
+        common.echo_json({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)})
         return
     echo(
         f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
@@ -118,7 +117,7 @@ def show(
 
     shown = evidence(read_counts(counts), query, top=top, least=least)
     if json:
-        echo(json_module.dumps(shown.plain(), allow_nan=False))
+        common.echo_json(shown.plain())
     else:
         _sentences(shown)
 
@@ -143,7 +142,7 @@ def classes(
     path = write_classes(classes, output)
     if json:
         facts = {"classes": str(path), "num_classes": classes.num_classes, "vocab_size": classes.vocab_size}
-        echo(json_module.dumps({**facts, "kept": vars(classes.kept)}))
+        common.echo_json({**facts, "kept": vars(classes.kept)})
         return
     sizes = (
         f"{classes.num_classes} classes of {len(classes.queries)} queries and {len(classes.contextual_tokens)} tokens"
@@ -198,7 +197,7 @@ def predict(
     if json:
         plan = vars(options.plan(num_tokens))
         facts = {"model": "yz", "method": options.to_dict()["method"], **plan, "winners": winners}
-        echo(json_module.dumps({**facts, **({} if scores is None else {"compared": scores})}, ensure_ascii=False))
+        common.echo_json({**facts, **({} if scores is None else {"compared": scores})})
         return
     _predicted(winners, options, num_tokens)
     if scores is not None:

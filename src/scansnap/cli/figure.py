@@ -15,7 +15,6 @@ from scansnap.figures import catalog
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
 
-MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
 FOR_TEXT = f"For {', '.join(catalog.TEXT)}"
 
 
@@ -82,7 +81,7 @@ def figure(
     if details:
         echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
-        echo(f"{MARKS[trend.verdict]} {trend.statement}" + " (not settled)" * (trend.verdict == "not settled"))
+        echo(f"{trend.mark} {trend.statement}" + " (not settled)" * (trend.verdict == "not settled"))
         if details:
             p_value = f", p {trend.p_text}" if trend.p_text else ""
             echo(f"    {trend.verdict}: {trend.measured_text}{p_value} (expected: {trend.expected})\n    {trend.note}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,7 +110,7 @@ def command(
         write_shortcuts_page(page, result)
     reasons = _why_failed(result, failures)
     if json:
-        echo(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
+        common.echo_json({**result.plain(), "failed_on": reasons})
     else:
         _print(result, top, unproven)
         for kind, path in (("page", page), ("table", table), ("baseline", baseline)):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from numpy.typing import NDArray
 
@@ -15,7 +14,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system
-from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, find_preset
+from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, drop_foreign_momentum, find_preset
 from scansnap.dynamics.options import RatesType, SweepExecution, TimeOptions, TrainOptions
 from scansnap.runtime.errors import InputError
 from scansnap.validation.options import options_of, values_of
@@ -66,7 +65,7 @@ def sweep(
     described = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
     grid = make_grid(settings, **described)
     axes = None if picture is None else _map_axes(grid.axes)
-    path = store or common.default_store("sweep", grid.described)
+    path = common.choose_store(store, "sweep", grid.described)
     before = runs_in_store(path)
     began = time.perf_counter()
     result = run_sweep(settings, options, store=path, progress=False if json else None)
@@ -103,9 +102,7 @@ def _asked_classes(
         settings = settings_by_name([name.strip() for name in classes.split(",")])
     if "times" in given:
         stated.pop("steps", None)
-    if set(np.atleast_1d(given.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in given:
-        stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    options = merge_options(stated, given)
+    options = merge_options(drop_foreign_momentum(stated, given), given)
     missing = [] if settings else ["classes"]
     missing += [name for name in ("lr_z", "times" if "times" in options else "steps") if name not in options]
     if missing:
@@ -130,14 +127,8 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
 
     table, runs = cells(result), result["status"].size
     if as_json:
-        facts = {
-            "result": str(path),
-            "picture": str(picture) if picture else None,
-            "runs": runs,
-            "runs_before": before,
-            "seconds": round(seconds, 3),
-        }
-        common.echo_json({**facts, "cells": table})
+        facts = common.result_facts(path, picture, seconds)
+        common.echo_json({**facts, "runs": runs, "runs_before": before, "cells": table})
         return
     measured = [name for name in table[0] if f"{name}_error" in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]

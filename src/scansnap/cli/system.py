@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +18,6 @@ from scansnap.runtime.errors import InputError, unknown
 from scansnap.systems.catalog import SYSTEMS
 from scansnap.systems.system import Preset, System
 from scansnap.validation.options import Options, from_names, options_of, required_of
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 SYSTEM_OPTION = typer.Option(
     "--system", help=f"A system in place of (Y, Z): {', '.join(SYSTEMS)}, or your own.", show_default=False
@@ -143,27 +139,22 @@ def run_system(
     from scansnap.dynamics.flow import flow
     from scansnap.dynamics.task import flow_options, train_options
     from scansnap.dynamics.train import train
+    from scansnap.figures import over_time
 
     system = asked.system
     if command == "train":
         options = asked.options(train_options(system), asked.preset.train, flags)
     else:
         options = asked.options(flow_options(system), asked.preset.flow, flags)
-    path = store or common.default_store(f"{command}-{asked.name}", {**options.to_dict(), "system": system.fingerprint})
+    described = {**options.to_dict(), "system": system.fingerprint}
+    path = common.choose_store(store, f"{command}-{asked.name}", described, draws_beside=picture is None)
     began = time.perf_counter()
     dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
-    show_system(dataset, path, picture, time.perf_counter() - began, as_json)
-
-
-def show_system(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
-    """Draw a system's runs, and print their first and last records and where the result is."""
-    from scansnap.figures import over_time
-
+    seconds = time.perf_counter() - began
     drawn = common.save_picture(over_time.draw(dataset), picture or common.path_beside(path, ".png"), path)
     runs = over_time.ends(dataset)
     if as_json:
-        facts = {"result": str(path), "picture": str(drawn), "seconds": round(seconds, 3)}
-        echo(json_module.dumps({**facts, "runs": runs}))
+        common.echo_json({**common.result_facts(path, drawn, seconds), "runs": runs})
         return
     for run in runs[: common.SHOWN_RUNS]:
         changes = "; ".join(f"{name} {first:.4g} → {last:.4g}" for name, (first, last) in run["changes"].items())
@@ -171,8 +162,7 @@ def show_system(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: 
         echo(f"run {run['run']} ({rates}, seed {run['seed']}): {run['status']}; {changes}")
     if len(runs) > common.SHOWN_RUNS:
         echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
-    echo(f"picture: {drawn}")
-    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+    common.echo_result(path, seconds, drawn)
 
 
 def systems(
@@ -186,7 +176,7 @@ def systems(
     rows = {YZ: ("the paper's (Y, Z), given by --classes", "Tian et al., NeurIPS 2023")}
     rows |= {known: (SYSTEMS.member(known).title, SYSTEMS.member(known).source) for known in SYSTEMS}
     if json:
-        echo(json_module.dumps({key: {"title": title, "source": source} for key, (title, source) in rows.items()}))
+        common.echo_json({key: {"title": title, "source": source} for key, (title, source) in rows.items()})
         return
     width = max(map(len, rows))
     for key, (title, source) in rows.items():
@@ -207,7 +197,7 @@ def _describe(system: System, name: str, as_json: bool) -> None:
         "presets": {preset: stated.about for preset, stated in system.presets.items()},
     }
     if as_json:
-        echo(json_module.dumps({name: facts}))
+        common.echo_json({name: facts})
         return
     echo(f"{name}: {system.title} ({system.source})")
     for title, entries in facts.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 import warnings
 from pathlib import Path
@@ -106,8 +105,7 @@ def train(
             kept = "written beside the result" if options.saves_model(size) else "not written (--save-model always)"
             echo(f"the trained model takes {size / 2**30:.2g} GiB and is {kept}", error=True)
     described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
-    path = store or common.default_store(f"text-{corpus.name}", described)
-    common.check_beside(path, picture)
+    path = common.choose_store(store, f"text-{corpus.name}", described, draws_beside=picture is None)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
     if process_rank() == 0:
@@ -187,8 +185,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
         figure = text_attention.draw_curves(text_attention.prepare_curves(dataset))
         drawn = common.save_picture(figure, picture or common.path_beside(path, ".png"), path)
     if json:
-        facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        common.echo_json({**facts, **summarize_text(dataset)})
+        common.echo_json({**common.result_facts(path, drawn, seconds), **summarize_text(dataset)})
         return
     _sentences(dataset)
     if drawn:
@@ -205,7 +202,7 @@ def _sentences(dataset: xr.Dataset) -> None:
     facts = summarize_text(dataset)
     status = facts["status"]
     if status == "diverged":
-        can_clip = "clip" in json_module.loads(dataset.attrs["options"])
+        can_clip = '"clip"' in dataset.attrs["options"]
         status += f" at step {facts['diverged_step']:,}: lower the learning rates{', or clip' * can_clip}"
     echo(
         f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from scansnap.cli import common
@@ -80,20 +81,14 @@ def train(
         name, source, experiment = find_setting(preset or (None if classes else FIRST), classes)
         values = values_of(experiment.options) if experiment is not None else {}
     given = read_flags(flags, TrainOptions)
-    if given.get("optimizer", "sgd") != "sgd" and "momentum" not in given:
-        values.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    values.update(given)
+    values = {**drop_foreign_momentum(values, given), **given}
     _check_required("train", classes, TrainOptions, values)
     options = from_names(TrainOptions, values)
     common.check_picture(picture, [q.name for q in options.recorded] if "record" in given else common.DRAWN)
-    path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
-    common.check_beside(path, picture)
 
     from scansnap.dynamics.train import train as run_training
 
-    began = time.perf_counter()
-    dataset = run_training(source, options, store=path, progress=False if json else None)
-    _show(dataset, path, picture, time.perf_counter() - began, json)
+    _run(run_training, f"train-{name}", source, options, store, picture, json)
 
 
 @with_flags(FlowOptions, SystemRates, defaults=True)
@@ -128,14 +123,10 @@ def flow(
     values.update(read_flags(flags, FlowOptions))
     _check_required("flow", classes, FlowOptions, values)
     options = from_names(FlowOptions, values)
-    path = store or common.default_store(f"flow-{name}", {**options.to_dict(), "classes": source.fingerprint})
-    common.check_beside(path, picture)
 
     from scansnap.dynamics.flow import flow as integrate
 
-    began = time.perf_counter()
-    dataset = integrate(source, options, store=path, progress=False if json else None)
-    _show(dataset, path, picture, time.perf_counter() - began, json)
+    _run(integrate, f"flow-{name}", source, options, store, picture, json)
 
 
 @with_flags(TrainOptions, leave_out=[name for name in options_of(TrainOptions) if name not in OPTIONS])
@@ -165,9 +156,7 @@ def explore(
 
     given = read_flags(flags, TrainOptions)
     if classes is not None and classes in PUBLISHED:
-        published = values_of(PUBLISHED[classes].options)
-        if given.get("optimizer", "sgd") != "sgd":
-            published.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+        published = drop_foreign_momentum(values_of(PUBLISHED[classes].options), given)
         given = {name: value for name, value in {**published, **given}.items() if name in OPTIONS}
     page = page_of(address_of(classes, given))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
@@ -200,6 +189,12 @@ def find_setting(preset: str | None, classes: str | None) -> tuple[str, DataSour
     return preset or "syn-small", experiment.classes, experiment
 
 
+def drop_foreign_momentum(stated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a setting; without its momentum, which belongs to its optimizer, if another one is given."""
+    is_foreign = not set(np.atleast_1d(given.get("optimizer", "sgd"))) <= {"sgd"}
+    return {name: value for name, value in stated.items() if name != "momentum" or not is_foreign}
+
+
 def _check_required(command: str, classes: str | None, cls: type[Options], values: Mapping[str, Any]) -> None:
     """Refuse a command without the flags that only presets make optional, and say what to type."""
     missing = ["--" + name.replace("_", "-") for name in required_of(cls) if values.get(name) is None]
@@ -212,15 +207,28 @@ def _check_required(command: str, classes: str | None, cls: type[Options], value
         )
 
 
-def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
-    """Draw the picture, and print what happened and where the result is."""
+def _run(
+    work: Callable[..., xr.Dataset],
+    name: str,
+    source: DataSource,
+    options: Any,
+    store: Path | None,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Train or integrate, draw the picture, and print what happened and where the result is."""
     from scansnap.results.story import of_all_runs, summarize
 
+    path = common.choose_store(
+        store, name, {**options.to_dict(), "classes": source.fingerprint}, draws_beside=picture is None
+    )
+    began = time.perf_counter()
+    dataset = work(source, options, store=path, progress=False if as_json else None)
+    seconds = time.perf_counter() - began
     runs = summarize(dataset)
     drawn = _draw(dataset, path, picture)
     if as_json:
-        facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        common.echo_json({**facts, "runs": runs})
+        common.echo_json({**common.result_facts(path, drawn, seconds), "runs": runs})
         return
     for run in runs[: common.SHOWN_RUNS]:
         echo(_run_in_words(run))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -117,7 +116,7 @@ def verify(
     )
     if json:
         plain = [verdict.as_dict() for verdict in verdicts]
-        echo(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
+        common.echo_json(plain[0] if len(names) == 1 else plain)
     elif not names:
         echo(f"{count_verdicts(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:

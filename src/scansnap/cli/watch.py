@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -189,7 +188,7 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple
             "not_judged": unjudged_verdicts(snapshots),
             "page": str(page) if page else None,
         }
-        echo(json_module.dumps(facts))
+        common.echo_json(facts)
         return
     number = snapshots.sizes["step"]
     hole = (

@@ -195,7 +195,8 @@ def _snap(of_class: xr.Dataset, axis: str) -> str:
         return "no snap"
     verb = "snapped" if of_class["stays"] else "slowed"
     moved = f"{float(of_class['moved_since']):.0%} moved since"
-    return f"{verb} at {axis} {float(of_class['snap']):,.6g} (dotted), {moved}"
+    when = format(float(of_class["snap"]), ",.0f" if axis == "step" else ".3g")
+    return f"{verb} at {axis} {when} (dotted), {moved}"
 
 
 def _runs(dataset: xr.Dataset, axis: str) -> str:

@@ -26,11 +26,11 @@ SYNTHETIC = {
     "3": "fig_3",
     "4": "fig_4",
     "5": "fig_5",
-    "6": "fig_6",
+    "6": "syn_medium",
     "8": "fig_8",
     "9": "fig_9",
-    "11": "recall",
-    "12": "recall",
+    "11": "syn_medium",
+    "12": "syn_medium",
     "normalization": "normalization",
     "optimizers": "optimizers",
     "finite_data": "finite_data",
@@ -41,8 +41,8 @@ SYNTHETIC = {
 """The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
 TEXT = {
-    "7": "fig_7",
-    "10": "fig_10",
+    "7": "text_figures",
+    "10": "text_figures",
 }
 """The modules of the figures made from a text, which the user must give."""
 
@@ -145,17 +145,27 @@ def heading(name: str) -> str:
 
 
 def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
-    """The numbers drawn, as plain data: variables without the dimension `seed`, with their axes; None if not finite."""
+    """The numbers of a figure as plain data, with their axes; None if not finite.
+
+    Of what was measured for each seed, these are the mean and its standard error, as `name_mean` and `name_error`.
+    """
     import numpy as np
 
-    variables = {}
+    from scansnap.figures.style import mean_and_error
+
+    shown = {}
     for name, values in dataset.data_vars.items():
         if "seed" not in values.dims:
-            axes = {str(axis): dataset[axis].values.tolist() for axis in values.dims if axis in dataset.coords}
-            plain = values.values.astype(object)
-            if values.dtype.kind == "f":
-                plain[~np.isfinite(values.values)] = None
-            variables[str(name)] = {"dimensions": list(values.dims), "axes": axes, "values": plain.tolist()}
+            shown[str(name)] = values
+        elif values.dtype.kind == "f":
+            shown[f"{name}_mean"], shown[f"{name}_error"] = mean_and_error(values)
+    variables = {}
+    for name, values in shown.items():
+        axes = {str(axis): dataset[axis].values.tolist() for axis in values.dims if axis in dataset.coords}
+        plain = values.values.astype(object)
+        if values.dtype.kind == "f":
+            plain[~np.isfinite(values.values)] = None
+        variables[name] = {"dimensions": list(values.dims), "axes": axes, "values": plain.tolist()}
     return variables
 
 

@@ -26,8 +26,8 @@ from scansnap import theory
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options
-from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise, standard_error
+from scansnap.figures.recipe import FigureRecipe, Trend
+from scansnap.figures.statistics import Family, enough_seeds, rise, standard_error
 from scansnap.figures.style import KINDS, draw_band, label, legend
 from scansnap.results.measure import rate_of_change
 
@@ -79,7 +79,7 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
     before = runs["attention"].sel(step=slice(0, math.ceil(snapped)))
     after = runs["attention"].sel(step=slice(math.ceil(snapped), None))
     moved = [np.abs(part.values[:, -1] - part.values[:, 0]).sum(-1).mean(-1) / 2 for part in (before, after)]
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "logits": (("seed", "stage", "token"), logits, {"units": "1"}),
             "score": (("seed", "stage", "token"), classes.support_probs(0) * np.exp(logits)),
@@ -95,10 +95,8 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
             "step": speed["step"].values,
             "part": ["up to t_0", "from t_0 to 10 t_0"],
         },
-        attrs={"scan_end": scanned, "snap_start": snapped},
+        attrs={**runs.attrs, "scan_end": scanned, "snap_start": snapped},
     )
-    dataset["speed_band"] = band(dataset["speed"])
-    return attach_options(dataset, {**setting, **read_options(runs)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -135,7 +133,7 @@ def _bars(axes: Axes, run: xr.Dataset, stage: str) -> None:
 
 
 def _speed(axes: Axes, dataset: xr.Dataset) -> None:
-    draw_band(axes, dataset["speed_band"], 0, f"median and 5% to 95% of {dataset.sizes['seed']} runs")
+    draw_band(axes, dataset["speed"], 0, f"median and 5% to 95% of {dataset.sizes['seed']} runs")
     for name, symbol in (("scan_end", "$t'_0$"), ("snap_start", "$t_0$")):
         axes.axvline(dataset.attrs[name], color="black", linestyle=":", linewidth=1.3)
         axes.annotate(
@@ -190,17 +188,12 @@ def _fastest(dataset: xr.Dataset) -> Trend:
     """Whether attention moves fastest between the two times of Theorem 4: a one-sided test at each end."""
     values = dataset["moment"].sel(stage="fastest").values.astype(float)
     first, second = dataset.attrs["scan_end"], dataset.attrs["snap_start"]
-    within = Family(["after t'_0", "before t_0"], np.stack([values - first, second - values])).trend("")
-    return Trend(
-        "Attention moves fastest between t'₀ and t₀.",
-        f"from {first:.1f} to {second:.1f} updates",
-        float(values.mean()),
-        float(standard_error(values)),
-        within.p_value,
-        within.holds,
-        f"mean over {len(values)} seeds of the update at which a run is fastest; two one-sided t tests, Holm's "
-        f"correction for 2, level {LEVEL:.0%}",
-        within.settled,
+    inside = Family(["after t'₀", "before t₀"], np.stack([values - first, second - values]))
+    return replace(
+        inside.trend("Attention moves fastest between t'₀ and t₀."),
+        expected=f"from {first:.1f} to {second:.1f} updates",
+        measured=float(values.mean()),
+        standard_error=float(standard_error(values)),
     )
 
 

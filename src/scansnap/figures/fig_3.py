@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.theory.overlap import Form
@@ -66,7 +66,7 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             for rate in rates
         ]
         factors.append(theory.growth_factor(np.array(logits)))
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},
         coords={
             "source": list(SOURCES),
@@ -76,7 +76,6 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=rates)),
         },
     )
-    return attach_options(dataset, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -15,16 +15,8 @@ from numpy.typing import NDArray
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
 from scansnap.figures.attention_over_time import heatmap
-from scansnap.figures.recipe import (
-    FigureRecipe,
-    Trend,
-    attach_options,
-    read_options,
-    read_published,
-    setting_in_words,
-    sweep_setting,
-)
-from scansnap.figures.statistics import band, enough_seeds, majority, rise
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
+from scansnap.figures.statistics import compatible, enough_seeds, majority, rise
 from scansnap.figures.style import attention_bar, draw_band, honest_axis, label, legend
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.rates["lr_y"] for name in ("syn-small", "syn-small-fast-decoder")])
@@ -44,9 +36,7 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
         iteration=[int(row["iteration"]) for row in rows]
     )
     dataset["published_loss"] = ("iteration", [row["loss"] for row in rows], {"units": "nats"})
-    dataset["loss_band"] = band(dataset["loss"])
-    dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
-    return attach_options(dataset, read_options(runs))
+    return dataset
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -64,9 +54,9 @@ def draw(dataset: xr.Dataset) -> Figure:
             maps.append(axes)
     attention_bar(maps, image, location="bottom", aspect=60)
     loss, entropy = figure.add_subplot(grid[0, 2]), figure.add_subplot(grid[1, 2])
-    for axes, name in ((loss, "loss_band"), (entropy, "entropy_band")):
+    for axes, values in ((loss, dataset["loss"]), (entropy, dataset["entropy"].mean("class"))):
         for i, rate in enumerate(dataset["lr_y"].values):
-            draw_band(axes, dataset[name].sel(lr_y=rate), i, f"$\\eta_Y$ = {rate:g}")
+            draw_band(axes, values.sel(lr_y=rate), i, f"$\\eta_Y$ = {rate:g}")
     loss.plot(dataset["iteration"], dataset["published_loss"], "k.", markersize=3, label="published, $\\eta_Y$ = 1")
     loss.set_yscale("log")
     label(loss, y="loss (nats)", title="loss")
@@ -131,16 +121,11 @@ def _published(dataset: xr.Dataset) -> Trend:
     """Whether the published loss could be one of ours."""
     curves = np.log(dataset["loss"].isel(lr_y=0).sel(step=dataset["iteration"].values).values)
     p = surprise(curves, np.log(dataset["published_loss"].values))
-    return Trend(
-        "The published loss curve is one of ours.",
-        "p above 0.01",
-        p,
-        None,
-        p,
-        p > 0.01,
-        f"rank of its largest standardized distance in ln loss, over {curves.shape[1] - 1} iterations, among "
-        f"those of {len(curves)} runs",
+    note = (
+        f"rank of its largest standardized distance in ln loss, over {curves.shape[1] - 1} iterations, among those of "
+        f"{len(curves)} runs"
     )
+    return compatible("The published loss curve is one of ours.", p, p, note)
 
 
 FIGURE = FigureRecipe(

@@ -16,12 +16,13 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy import stats
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED
 from scansnap.figures.attention_over_time import heatmap
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
-from scansnap.figures.statistics import LEVEL, enough_seeds, holm
+from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
+from scansnap.figures.statistics import LEVEL, enough_seeds, holm, significant
 from scansnap.figures.style import COLORS, attention_bar, label
 
 ADAM = PUBLISHED["syn-small-adam"].options
@@ -47,7 +48,7 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
     final = dataset["attention"].isel(step=-1)
     dataset["final_mean"], dataset["final_spread"] = final.mean("seed"), final.std("seed", ddof=1)
     dataset["won"] = (final.argmax("token") == xr.DataArray(np.arange(final.sizes["token"]), dims="token")).mean("seed")
-    return attach_options(dataset, read_options(runs))
+    return dataset.assign_attrs(runs.attrs)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -64,7 +65,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes.set_ylabel("distinct token" if i == 0 else "", fontsize=9)
         maps.append(axes)
         _final(figure.add_subplot(grid[1, i]), dataset.sel(rate=rate), first=i == 0)
-    attention_bar(maps, image)
+    attention_bar(maps, image, location="top", aspect=60)
     runs = f"mean and sd of {dataset.sizes['seed']} runs, and how often each token has the most (%)"
     figure.suptitle(f"Figure 5: Syn-Small, Adam, class 1. Below: {runs}", fontsize=11)
     return figure
@@ -84,37 +85,33 @@ def _final(axes: Axes, at_rate: xr.Dataset, *, first: bool) -> None:
 
 def shuffled(winners: NDArray[np.int64], rng: np.random.Generator) -> tuple[float, float]:
     """Cramér's V of the table winner x rate from winners (rate, seed), and the p-value of its chi-square statistic."""
-    num_rates, num_seeds = winners.shape
-    one_hot = winners[..., None] == np.unique(winners)  # (rate, seed, winner)
+    names = np.unique(winners)
+    expected = np.array([(winners == name).sum() for name in names]) / len(winners)
 
-    def statistic(tables: NDArray[np.integer]) -> NDArray[np.float64]:
-        expected = one_hot.sum((0, 1)) / num_rates
-        return ((tables - expected) ** 2 / expected).sum((-2, -1))
+    def chi_square(*rows: NDArray[np.int64], axis: int) -> NDArray[np.float64]:
+        counts = np.array([[(row == name).sum(axis) for row in rows] for name in names])  # (winner, rate, ..)
+        return ((counts.T - expected) ** 2 / expected).sum((-2, -1)).T
 
-    measured = float(statistic(one_hot.sum(1)))
-    order = rng.permuted(np.tile(np.arange(num_rates), (SHUFFLES, num_seeds, 1)), axis=-1)  # (shuffle, seed, rate)
-    drawn = winners.T[np.arange(num_seeds)[:, None], order]  # (shuffle, seed, rate)
-    by_chance = statistic(np.stack([(drawn == winner).sum(1) for winner in np.unique(winners)], -1))
-    degrees = max(min(num_rates, one_hot.shape[-1]) - 1, 1)
-    p = (1 + int((by_chance >= measured - 1e-9).sum())) / (1 + SHUFFLES)
-    return float(np.sqrt(measured / (winners.size * degrees))), p
+    test = stats.permutation_test(
+        tuple(winners), chi_square, permutation_type="samples", n_resamples=SHUFFLES, alternative="greater", rng=rng
+    )
+    degrees = max(min(len(winners), len(names)) - 1, 1)
+    return float(np.sqrt(test.statistic / (winners.size * degrees))), float(test.pvalue)
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
     """Winners by rate, all together and pair by pair, and the subsets that runs favor."""
     final = dataset["attention"].isel(step=-1).transpose("rate", "seed", "token").values
     rng = np.random.default_rng(0)
-    how = f"{SHUFFLES} shuffles of the rates within each of {final.shape[1]} seeds, level {LEVEL:.0%}"
-    winners = final.argmax(-1)
+    how = f"{SHUFFLES} shuffles of the rates within each of {final.shape[1]} seeds"
+    winners, rates = final.argmax(-1), dataset["rate"].values
     most_frequent = [dataset["token"].values[np.bincount(row).argmax()] for row in winners]
-    listed = ", ".join(
-        f"{token} at {rate:g}" for token, rate in zip(most_frequent, dataset["rate"].values, strict=True)
-    )
+    listed = ", ".join(f"{token} at {rate:g}" for token, rate in zip(most_frequent, rates, strict=True))
     cramers_v, p = shuffled(winners, rng)
-    note = f"Cramér's V of winner and rate; {how}; most frequent winner: {listed}"
+    note = f"Cramér's V of winner and rate; most frequent winner: {listed}; {how}"
     return [
-        Trend("Different rates make different distinct tokens win.", "V above 0", cramers_v, None, p, p <= LEVEL, note),
-        _pairs(winners, dataset["rate"].values, how, rng),
+        significant("Different rates make different distinct tokens win.", "V above 0", cramers_v, p, note),
+        _pairs(winners, rates, how, rng),
         _subsets(final, how, rng),
     ]
 
@@ -128,16 +125,10 @@ def _pairs(winners: NDArray[np.int64], rates: NDArray[np.float64], how: str, rng
         f"{rates[i]:g} and {rates[j]:g}: V = {v:.2f}, p = {p:.2g}"
         for (i, j), (v, _), p in zip(pairs, each, corrected, strict=True)
     ]
-    significant = corrected <= LEVEL
-    return Trend(
-        "Any two rates differ in who wins.",
-        f"{len(pairs)} of {len(pairs)} pairs",
-        float(significant.sum()),
-        None,
-        float(corrected.max()),
-        bool(significant.all()),
-        f"{how}, Holm's correction for {len(pairs)}; {'; '.join(listed)}",
-    )
+    count = float((corrected <= LEVEL).sum())
+    note = f"{'; '.join(listed)}; {how}, Holm's correction for {len(pairs)}"
+    expected = f"{len(pairs)} of {len(pairs)} pairs"
+    return significant("Any two rates differ in who wins.", expected, count, float(corrected.max()), note)
 
 
 def _subsets(final: NDArray[np.float64], how: str, rng: np.random.Generator) -> Trend:
@@ -158,16 +149,12 @@ def _subsets(final: NDArray[np.float64], how: str, rng: np.random.Generator) -> 
     shuffles = rng.permuted(np.tile(np.arange(num_rates), (999, num_seeds, 1)), axis=-1)
     by_chance = [excess_overlap(favored[order.T, np.arange(num_seeds)]) for order in shuffles]
     p = (1 + sum(overlap <= measured for overlap in by_chance)) / (1 + len(by_chance))
-    return Trend(
-        f"Different rates favor different subsets of {FAVORED} tokens.",
-        "below 0",
-        measured,
-        None,
-        p,
-        bool(measured < 0 and p <= LEVEL),
-        f"share of favored tokens that runs of two seeds have in common: at two rates minus at one rate; "
-        f"{how.replace(str(SHUFFLES), str(len(by_chance)))}",
+    statement = f"Different rates favor different subsets of {FAVORED} tokens."
+    note = (
+        "share of favored tokens that runs of two seeds have in common: at two rates minus at one rate; "
+        f"{how.replace(str(SHUFFLES), str(len(by_chance)))}"
     )
+    return significant(statement, "below 0", measured, p, note)
 
 
 FIGURE = FigureRecipe(

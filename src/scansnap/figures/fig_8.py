@@ -13,7 +13,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap import theory
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 
@@ -36,16 +36,14 @@ def prepare(
     fine = np.arange(SHOWN * FINE + 1) / FINE
     stepwise = theory.decoder_growth_steps(steps, vocab_size=vocab_size, lr_y=rates).T[:, updates]
     at_steps = theory.decoder_growth(updates, vocab_size=vocab_size, lr_y=rates[:, None])
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "stepwise": (("lr_y", "step"), stepwise, {"units": "1"}),
             "gap": (("lr_y", "step"), (stepwise - at_steps) * vocab_size / rates[:, None], {"units": "eta_Y/M"}),
             "smooth": (("lr_y", "time"), theory.decoder_growth(fine, vocab_size=vocab_size, lr_y=rates[:, None])),
         },
         coords={"lr_y": rates, "step": updates, "time": ("time", fine, {"units": "updates of one class"})},
-    )
-    return attach_options(dataset, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}).assign_attrs(
-        vocab_size=vocab_size
+        attrs={"vocab_size": vocab_size},
     )
 
 
@@ -63,8 +61,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     gaps.axhline(2.0, color="black", linewidth=1)
     gaps.text(1.2, 1.55, "bound of Lemma 7", fontsize=8, va="top")
     gaps.set(xscale="log", yscale="log")
-    label(curves, x="updates of the class", y="h", title="steps: h*; smooth: h")
-    label(gaps, x="updates of the class", y="gap h* less h, units of $\\eta_Y/M$", title="the gap between them")
+    label(curves, x="updates of the class", y="$h$", title="steps: $h^*$; smooth: $h$")
+    label(gaps, x="updates of the class", y="$h^* - h$ (units of $\\eta_Y/M$)", title="the gap between them")
     legend(curves, title="$\\eta_Y$")
     legend(gaps, title="$\\eta_Y$", loc="upper right", bbox_to_anchor=(1.0, 0.95))
     figure.suptitle(f"Figure 8: growth of the decoder, M = {dataset.attrs['vocab_size']}", fontsize=11)

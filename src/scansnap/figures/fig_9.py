@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.theory.overlap import Form
@@ -55,7 +55,7 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
             ]
         )
 
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "growth_bound": (("form", "rate", "time"), bounds(times, lr[:, None]), {"units": "1"}),
             "at_snap": (("form", "rate"), bounds(start, lr), {"units": "1"}),
@@ -66,9 +66,8 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
             "time": ("time", times, {"units": "steps of batch 1"}),
             "snap_start": ("rate", start),
         },
+        attrs={"vocab_size": vocab_size, "num_classes": num_classes},
     )
-    options = {"rates": lr.tolist(), "vocab_size": vocab_size, "num_classes": num_classes, "overlap": overlap}
-    return attach_options(dataset, options).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -20,9 +20,9 @@ from scansnap.data.sampling import sample_counts
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, sweep_setting
-from scansnap.figures.statistics import Family, add_means, enough_seeds
-from scansnap.figures.style import label, legend, line, points
+from scansnap.figures.recipe import FigureRecipe, Trend, sweep_setting
+from scansnap.figures.statistics import Family, compatible, enough_seeds
+from scansnap.figures.style import label, legend, line, log_axis, mean_and_error, points
 from scansnap.theory import spurious_share
 
 SIZES = (4, 8, 16, 32, 64, 128)
@@ -75,8 +75,7 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     dataset = runs[["fresh_loss", "fresh_accuracy"]].isel(stage=-1, drop=True).transpose(*dims)
     dataset["spurious"] = spurious.astype(float, order="C").assign_attrs(units="1")
     dataset["counted"] = ("num_sequences", counted, {"units": "1"})
-    add_means(dataset, "spurious", "fresh_loss", "fresh_accuracy")
-    return attach_options(dataset, read_options(runs))
+    return dataset
 
 
 def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
@@ -101,13 +100,12 @@ def draw(dataset: xr.Dataset) -> Figure:
         f"after training, prior {PRIORS[-1]:g}": strong,
     }
     for i, (words, part) in enumerate(shown.items()):
-        points(left, sizes, part["spurious_mean"], part["spurious_error"], i, words)
+        points(left, sizes, *mean_and_error(part["spurious"]), i, words)
     for i, prior in enumerate(dataset["prior"].values):
         part, words = dataset.sel(prior=prior), f"prior {prior:g} on common tokens" if prior else "no prior"
-        points(right, sizes, part["fresh_loss_mean"], part["fresh_loss_error"], i, words)
+        points(right, sizes, *mean_and_error(part["fresh_loss"]), i, words)
     for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [str(size) for size in sizes])
+        log_axis(axes, sizes)
     label(left, x="N (sequences)", y="attention (share)", title="attention on spurious tokens")
     label(right, x="N (sequences)", y="loss on fresh data (nats)", title="fresh data, after training")
     legend(left)
@@ -150,21 +148,15 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 
 def _counting(dataset: xr.Dataset) -> Trend:
     """The largest difference, over N, between attention before training and the expected share, in standard errors."""
-    start = dataset.sel(stage="start", prior=0.0)
-    error = start["spurious_error"].values
-    varies = error > 0
-    scores = ((start["spurious_mean"].values - dataset["counted"].values)[varies]) / error[varies]
-    p = float(min(1.0, varies.sum() * 2 * stats.t.sf(np.abs(scores).max(), dataset.sizes["seed"] - 1)))
-    return Trend(
-        "Before training, attention on spurious tokens is what counting predicts.",
-        "p above 0.01",
-        float(np.abs(scores).max()),
-        None,
-        p,
-        p > 0.01,
-        f"largest difference in standard errors over {int(varies.sum())} sizes; t tests, Bonferroni's "
-        f"correction; {dataset.sizes['seed']} seeds",
+    start = dataset["spurious"].sel(stage="start", prior=0.0).transpose("seed", "num_sequences").values
+    varies = start.std(0) > 0
+    test = stats.ttest_1samp(start[:, varies], dataset["counted"].values[varies])
+    statement = "Before training, attention on spurious tokens is what counting predicts."
+    note = (
+        f"largest difference in standard errors over {varies.sum()} sizes; t tests, Bonferroni's correction; "
+        f"{len(start)} seeds"
     )
+    return compatible(statement, np.abs(test.statistic).max(), min(1.0, varies.sum() * test.pvalue.min()), note)
 
 
 FIGURE = FigureRecipe(

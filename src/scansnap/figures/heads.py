@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, sweep_setting
-from scansnap.figures.statistics import add_means, enough_seeds, rise
-from scansnap.figures.style import label, legend, points
+from scansnap.figures.recipe import FigureRecipe, Trend, sweep_setting
+from scansnap.figures.statistics import enough_seeds, rise
+from scansnap.figures.style import label, legend, log_axis, mean_and_error, points
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
@@ -53,7 +53,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
             ends[i, j] = attention.argmax("token").transpose("step", "run", "head")
     dims = ("start", "scale", "seed")
     predicted, winner = ends[:, :, 0], ends[:, :, 1]
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "predicted": ((*dims, "head"), predicted),
             "winner": ((*dims, "head"), winner),
@@ -62,9 +62,8 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
             "foretold": (dims, (winner == predicted).mean(-1), {"units": "1"}),
         },
         coords={"start": list(STARTS), "scale": list(SCALES), "seed": np.arange(num_seeds), "head": np.arange(HEADS)},
+        attrs=uniform.attrs,
     )
-    add_means(dataset, "differ", "foretold", "differ_at_start")
-    return attach_options(dataset, read_options(uniform))
 
 
 def _differ(tokens: np.ndarray) -> np.ndarray:
@@ -81,12 +80,11 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, start in enumerate(dataset["start"].values):
         with_start = dataset.sel(start=start)
         for axes, name in ((left, "differ"), (right, "foretold")):
-            points(axes, scales, with_start[f"{name}_mean"], with_start[f"{name}_error"], i, words[str(start)])
-    at_start = dataset["differ_at_start_mean"].isel(start=0)
+            points(axes, scales, *mean_and_error(with_start[name]), i, words[str(start)])
+    at_start = dataset["differ_at_start"].isel(start=0).mean("seed")
     points(left, scales, at_start, None, 2, "leaders at the start", marker="o", markersize=9, markerfacecolor="none")
     for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(scales, [f"{scale:g}" for scale in scales])
+        log_axis(axes, scales)
         axes.set_ylim(0, 1.05)
     label(left, x="scale of Z(0)", y="share of pairs of heads", title="heads that pick different tokens")
     label(right, x="scale of Z(0)", y="share of heads", title="the leader at the start wins")
@@ -113,7 +111,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 
 def _predicted(with_start: xr.Dataset, words: str) -> Trend:
     """Whether the winner led at the start in more than nine of ten heads, over all scales."""
-    shares = zip(with_start["scale"].values, with_start["foretold_mean"].values, strict=True)
+    shares = zip(with_start["scale"].values, with_start["foretold"].mean("seed").values, strict=True)
     by_scale = ", ".join(f"{value:.0%} at {scale:g}" for scale, value in shares)
     what = f"share of heads whose winner led at the start, mean over scales ({by_scale})"
     statement = f"Theorem 3's r(0) says which token wins ({words})."

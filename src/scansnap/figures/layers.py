@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
-from scansnap.figures.statistics import Family, add_means, band, enough_seeds, majority
-from scansnap.figures.style import draw_band, label, legend, points
+from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
+from scansnap.figures.statistics import Family, enough_seeds, majority
+from scansnap.figures.style import draw_band, label, legend, mean_and_error, points
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
@@ -45,7 +45,7 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     passed = lost >= lost[..., -1:] / 2
     moment = np.where(np.isfinite(lost[..., -1]), passed.argmax(-1), np.nan)
     dims = ("depth", "layer", "seed")
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "common": ((*dims, "step"), common, {"units": "1"}),
             "moment": (dims, moment, {"units": "updates"}),
@@ -58,12 +58,8 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
             "seed": np.arange(num_seeds),
             "step": SETTING.record_steps,
         },
+        attrs=runs.attrs,
     )
-    exists = dataset["common"].notnull().all("seed")
-    dataset["common_band"] = band(dataset["common"].fillna(0.0)).where(exists)
-    add_means(dataset, "moment", "lost")
-    options = {**read_options(runs), "layers": list(DEPTHS)}
-    return attach_options(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -72,7 +68,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     panels = figure.subplots(1, dataset.sizes["depth"] + 1)
     for i, (axes, depth) in enumerate(zip(panels, dataset["depth"].values, strict=False)):
         for layer in range(depth):
-            draw_band(axes, dataset["common_band"].sel(depth=depth).isel(layer=layer), layer, f"layer {layer + 1}")
+            draw_band(axes, dataset["common"].sel(depth=depth).isel(layer=layer), layer, f"layer {layer + 1}")
         axes.set_ylim(0, 0.7)
         words = "one layer" if depth == 1 else f"{depth} layers"
         label(axes, x="updates", y="attention on common tokens (share)" if i == 0 else "", title=words)
@@ -81,7 +77,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, depth in enumerate(dataset["depth"].values):
         layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
         words = "1 layer" if depth == 1 else f"{depth} layers"
-        points(axes, layers["layer"], layers["moment_mean"], layers["moment_error"], i, words)
+        points(axes, layers["layer"], *mean_and_error(layers["moment"]), i, words)
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")

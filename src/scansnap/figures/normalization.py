@@ -21,8 +21,8 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_small, synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
-from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise, standard_error
+from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
+from scansnap.figures.statistics import enough_seeds, exact, rise, significant, standard_error
 from scansnap.figures.style import draw_band, label, legend, line, plain_ticks
 
 NORMALIZATIONS = ("l2", "layer")
@@ -40,7 +40,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
     ).squeeze(("layer", "head"), drop=True)
     common = runs["attention"].where(runs["token_kind"] == "common", 0.0).sum("token").mean("class")
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "entropy": runs["entropy"].mean("class").assign_attrs(units="nats"),
             "common": common.assign_attrs(units="1"),
@@ -48,9 +48,8 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
             "learned": (("rarer", "member"), np.array([_learned(p) for p in RARER]), {"units": "steps"}),
         },
         coords={"vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"]},
+        attrs=runs.attrs,
     )
-    dataset["entropy_band"], dataset["common_band"] = band(dataset["entropy"]), band(dataset["common"])
-    return attach_options(dataset, read_options(runs))
 
 
 def _difference(vocab_size: int) -> float:
@@ -95,14 +94,19 @@ def draw(dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for i, name in enumerate(dataset["normalization"].values):
-        draw_band(left, dataset["common_band"].sel(normalization=name), i, f"{name} normalization")
+        draw_band(left, dataset["common"].sel(normalization=name), i, f"{name} normalization")
     left.set_ylim(0, 0.7)
     label(left, x="updates", y="attention on common tokens (share)", title="Syn-Small, M = 34")
     legend(left, loc="lower left")
     sizes, difference = dataset["vocab_size"].values, dataset["difference"].values
     middle.loglog(sizes, difference, marker="o", **line(0), label="measured")
     middle.loglog(sizes, difference[-1] * sizes[-1] / sizes, **line(1), label="in proportion to 1/M")
-    label(middle, x="vocabulary M (tokens)", y="|z, layer less l2| / |z|, largest", title="population, 1,000 steps")
+    label(
+        middle,
+        x="vocabulary M (tokens)",
+        y="largest $|z_{layer} - z_{l2}|$ / largest $|z_{l2}|$",
+        title="population, 1,000 steps",
+    )
     legend(middle)
     probs = np.stack([dataset["rarer"].values, 1 - dataset["rarer"].values], 1)
     for i, member in enumerate(dataset["member"].values):
@@ -168,16 +172,12 @@ def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
     values = difference.values.astype(float)
     error = float(standard_error(values))
     p = float(stats.t.sf((limit - abs(values.mean())) / error, len(values) - 1))
-    return Trend(
-        "Subtracting the mean does not affect the result much (M = 34).",
-        f"within ±{limit:g}",
-        float(values.mean()),
-        error,
-        p,
-        p <= LEVEL,
-        f"attention on common tokens after training, LayerNorm minus l2; two one-sided paired t "
-        f"tests over {len(values)} seeds, level {LEVEL:.0%}",
+    statement = "Subtracting the mean does not affect the result much (M = 34)."
+    note = (
+        "attention on common tokens after training, LayerNorm minus l2; two one-sided paired t tests over "
+        f"{len(values)} seeds"
     )
+    return significant(statement, f"within ±{limit:g}", values.mean(), p, note, error=error)
 
 
 FIGURE = FigureRecipe(

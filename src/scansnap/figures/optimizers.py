@@ -18,8 +18,8 @@ from scipy import stats
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.figures.fig_5 import SHUFFLES, shuffled
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
-from scansnap.figures.statistics import LEVEL, enough_seeds, holm, majority
+from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
+from scansnap.figures.statistics import enough_seeds, holm, majority, significant
 from scansnap.figures.style import COLOR_MAP, color_bar, label
 
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
@@ -53,10 +53,10 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
             "lr": (("optimizer", "rate"), np.array(list(RATES.values()))),
         },
         coords={"optimizer": list(RATES), "rate": np.arange(3), "seed": np.arange(num_seeds), "token": tokens},
+        attrs=runs.attrs,
     )
     dataset["won"] = (dataset["winner"] == xr.DataArray(np.arange(len(tokens)), dims="token")).mean("seed")
-    options = {**read_options(runs), "optimizer": list(RATES), "lr_z": list(RATES.values())}
-    return attach_options(dataset, options)
+    return dataset
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -96,20 +96,14 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     corrected = holm([p for _, p in tests])
     statement = "Under SGD the most probable distinct token wins, whatever the rate."
     tested = [majority(statement, winners[names.index("sgd")] == 9, "runs at three rates")]
-    for name, (cramers_v, _), p in zip(names, tests, corrected, strict=True):
+    note = (
+        f"Cramér's V of winner and rate; {SHUFFLES} shuffles of the rates within each of {winners.shape[2]} seeds, "
+        f"Holm's correction for {len(names)}"
+    )
+    for name, (cramers_v, _), p in zip(names, tests, corrected.tolist(), strict=True):
         if name != "sgd":
-            tested.append(
-                Trend(
-                    f"Under {name} the rate decides which token wins.",
-                    "V above 0",
-                    cramers_v,
-                    None,
-                    float(p),
-                    bool(p <= LEVEL),
-                    f"Cramér's V of winner and rate; {SHUFFLES} shuffles of the rates within each "
-                    f"of {winners.shape[2]} seeds, Holm's correction for {len(names)}, level {LEVEL:.0%}",
-                )
-            )
+            statement = f"Under {name} the rate decides which token wins."
+            tested.append(significant(statement, "V above 0", cramers_v, p, note))
     tested += [_reproducible(name, of_rule) for name, of_rule in zip(names, winners, strict=True) if name != "sgd"]
     return tested
 
@@ -127,16 +121,12 @@ def _reproducible(name: str, winners: NDArray[np.int64]) -> Trend:
     without = np.array([agreement(np.delete(winners, s, axis=1)) for s in range(num_seeds)])
     error = float(np.sqrt((num_seeds - 1) / num_seeds * ((without - without.mean()) ** 2).sum()))
     p = float(stats.norm.sf((share - 0.5) / error)) if error > 0 else float(share <= 0.5)
-    return Trend(
-        f"Under {name} two seeds mostly agree on the winner.",
-        "above 0.5",
-        share,
-        error,
-        p,
-        p <= LEVEL,
-        f"share of pairs among {num_seeds} seeds with the same winner, mean over three rates; jackknife over "
-        f"seeds, normal approximation, level {LEVEL:.0%}",
+    note = (
+        f"share of pairs among {num_seeds} seeds with the same winner, mean over three rates; jackknife over seeds, "
+        "normal approximation"
     )
+    statement = f"Under {name} two seeds mostly agree on the winner."
+    return significant(statement, "above 0.5", share, p, note, error=error)
 
 
 FIGURE = FigureRecipe(

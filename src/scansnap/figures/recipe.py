@@ -14,7 +14,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from inspect import signature
@@ -53,6 +53,11 @@ class Trend:
     def verdict(self) -> str:
         """Holds, fails, or not settled."""
         return "holds" if self.holds else "fails" if self.settled else "not settled"
+
+    @property
+    def mark(self) -> str:
+        """The verdict as a sign: ✓, ✗ or ?."""
+        return {"holds": "✓", "fails": "✗", "not settled": "?"}[self.verdict]
 
     @property
     def measured_text(self) -> str:
@@ -107,7 +112,8 @@ class FigureRecipe:
     def make(self, **options: object) -> xr.Dataset:
         """The dataset of `prepare` with the attributes of a result.
 
-        The options are those that `prepare` left there, or those given; the time includes that of any `runs` given.
+        Its options are those of the runs that it was made from, if `prepare` left them there, and those of `prepare`;
+        the time includes that of any `runs` given.
         """
         from scansnap.results.dataset import attributes
 
@@ -115,20 +121,11 @@ class FigureRecipe:
         began = time.perf_counter()
         dataset = self.prepare(**options)
         seconds = time.perf_counter() - began + getattr(options.get("runs"), "attrs", {}).get("seconds", 0.0)
-        used = read_options(dataset) if "options" in dataset.attrs else options
+        stated = {name: given.default for name, given in signature(self.prepare).parameters.items()} | options
+        used = json.loads(dataset.attrs.get("options", "{}"))
+        used |= {name: value for name, value in stated.items() if isinstance(value, int | float | str | tuple | list)}
         recorded = {**used, "record": [str(name) for name in dataset.data_vars]}
         return dataset.assign_attrs(attributes("figure", self.title, recorded, seconds=round(seconds, 3)))
-
-
-def read_options(dataset: xr.Dataset) -> dict[str, Any]:
-    """The options that a result or a figure's dataset was made with."""
-    options: dict[str, Any] = json.loads(dataset.attrs["options"])
-    return options
-
-
-def attach_options(dataset: xr.Dataset, options: Mapping[str, Any]) -> xr.Dataset:
-    """`dataset` with the options it was made with among its attributes; `FigureRecipe.make` adds the others."""
-    return dataset.assign_attrs(options=json.dumps(dict(options)))
 
 
 def sweep_setting(classes: SweepClasses, setting: TrainOptions, **changes: Any) -> xr.Dataset:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.systems.selection import NextToken, TokenSelection
@@ -56,7 +56,7 @@ def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
         record_every=max(1, steps // 80),
         **optimizer,
     )
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "path": (("example", "start", "step", "coordinate"), np.array(paths), {"units": "1"}),
             "direction": (("selected", "coordinate"), np.array([s.direction for s in solutions if s]), {"units": "1"}),
@@ -73,7 +73,6 @@ def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
             "update": sets["step"].values,
         },
     )
-    return attach_options(dataset, {"num_seeds": num_seeds, "steps": steps})
 
 
 def _plane(**settings: float) -> TokenSelection:
@@ -177,7 +176,7 @@ def prepare_next_token(*, seed: int = 0) -> xr.Dataset:
     system = NextToken(example="chain")
     run = flow(system, lr_z=1.0, times=TIMES, seeds=[seed], record="z", progress=False)
     data = {name: values[0] for name, values in system.data(np.array([seed], np.uint64), None).items()}
-    dataset = xr.Dataset(
+    return xr.Dataset(
         {
             "z": (("token", "time"), run["z"].values[0].T, {"units": "1"}),
             "component": ("token", data["component"]),
@@ -186,7 +185,6 @@ def prepare_next_token(*, seed: int = 0) -> xr.Dataset:
         },
         coords={"time": ("time", TIMES, {"units": "1/rate"}), "token": np.arange(system.tokens)},
     )
-    return attach_options(dataset, {"seed": seed})
 
 
 def draw_next_token(dataset: xr.Dataset) -> Figure:

@@ -16,7 +16,7 @@ import xarray as xr
 from scansnap.dynamics.published import PUBLISHED
 from scansnap.dynamics.sweep import sweep
 from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
-from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import color_bar, label, legend, line
 from scansnap.results.snapshot import Snapshot
@@ -59,7 +59,7 @@ def prepare(*, points: int = 25) -> xr.Dataset:
     )
     sizes = {"vocab_size": EXPERIMENT.classes.vocab_size, "num_classes": EXPERIMENT.classes.num_classes}
     dataset["theory"] = ("lr_y", snap_start(**sizes, lr_y=rates), {"units": "steps", "long_name": "t_0"})
-    return attach_options(dataset, read_options(runs))
+    return dataset.assign_attrs(runs.attrs)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

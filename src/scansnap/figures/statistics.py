@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
@@ -25,7 +24,8 @@ from scansnap.validation.checks import integer
 LEVEL = 0.05
 """The significance level of every test."""
 
-BAND = (0.05, 0.5, 0.95)
+SURPRISING = 0.01
+"""The p-value up to which numbers contradict those that they should agree with."""
 
 NAMED = 8
 """The most exceptions that a note names; it counts the others."""
@@ -39,19 +39,6 @@ def enough_seeds(num_seeds: int, *, least: int = 2) -> int:
 def standard_error(values: ArrayLike) -> NDArray[np.float64]:
     """The standard error of the mean over the last axis."""
     return stats.sem(np.asarray(values, np.float64), axis=-1)
-
-
-def band(values: xr.DataArray) -> xr.DataArray:
-    """The 5%, 50% and 95% quantiles over the dimension `seed`, which a picture shows in place of many curves."""
-    return values.quantile(list(BAND), "seed").rename(quantile="band").assign_attrs(values.attrs)
-
-
-def add_means(dataset: xr.Dataset, *names: str) -> None:
-    """Add the mean of each variable over seeds and its standard error, as `name_mean` and `name_error`."""
-    for name in names:
-        values = dataset[name]
-        dataset[f"{name}_mean"] = values.mean("seed")
-        dataset[f"{name}_error"] = values.std("seed", ddof=1, skipna=False) / np.sqrt(values.sizes["seed"])
 
 
 def positive(differences: ArrayLike) -> NDArray[np.float64]:
@@ -120,12 +107,23 @@ def rise(statement: str, values: ArrayLike, what: str, *, above: float = 0.0) ->
     return Trend(statement, f"above {above:g}", float(v.mean()), float(standard_error(v)), p, p <= LEVEL, note, settled)
 
 
+def significant(
+    statement: str, expected: str, measured: float, p: float, note: str, *, error: float | None = None
+) -> Trend:
+    """A trend that holds if the p-value of the test that `note` describes is at most the level."""
+    return Trend(statement, expected, float(measured), error, float(p), bool(p <= LEVEL), f"{note}, level {LEVEL:.0%}")
+
+
+def compatible(statement: str, measured: float, p: float, note: str) -> Trend:
+    """A trend that holds unless the p-value of the test that `note` describes is at most 1%."""
+    return Trend(statement, f"p above {SURPRISING}", float(measured), None, float(p), bool(p > SURPRISING), note)
+
+
 def majority(statement: str, won: NDArray[np.bool_], of: str) -> Trend:
     """A trend about a share of cases that should be above one half."""
-    test = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater")
-    error = float(won.std() / np.sqrt(won.size))
-    note = f"{int(won.sum())} of {won.size} {of}; binomial test against one half, level {LEVEL:.0%}"
-    return Trend(statement, "above 0.5", float(won.mean()), error, float(test.pvalue), bool(test.pvalue <= LEVEL), note)
+    p = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater").pvalue
+    note = f"{int(won.sum())} of {won.size} {of}; binomial test against one half"
+    return significant(statement, "above 0.5", won.mean(), p, note, error=float(won.std() / np.sqrt(won.size)))
 
 
 RELATIONS = {"below": operator.lt, "above": operator.gt, "at_most": operator.le, "at_least": operator.ge}

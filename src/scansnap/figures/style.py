@@ -131,19 +131,28 @@ def color_bar(axes: Sequence[Axes], image: ScalarMappable, words: str, **options
         bar.set_ticks(options["ticks"], labels=[f"{tick:g}" for tick in options["ticks"]])
 
 
+def mean_and_error(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """The mean over the dimension `seed` and its standard error."""
+    return values.mean("seed"), values.std("seed", ddof=1, skipna=False) / values.sizes["seed"] ** 0.5
+
+
 def points(
     axes: Axes, x: ArrayLike, mean: ArrayLike, error: ArrayLike | None, i: int, name: str, **options: Any
 ) -> None:
-    """Draw means with error bars in the i-th color and marker, joined by a line."""
+    """Draw numbers with error bars in the i-th color and marker, joined by a line."""
     style = {**line(i), "marker": MARKERS[i], "markersize": 4, "capsize": 2, "linewidth": 1.4, "label": name}
     axes.errorbar(x, mean, error, **{**style, **options})
 
 
-def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
-    """Draw the median and the range of many curves over `step`, as `statistics.band` gives them, in the i-th color."""
-    low, median, high = band.transpose("band", "step").values
-    axes.fill_between(band["step"].values, low, high, color=COLORS[i % len(COLORS)], alpha=0.25, linewidth=0)
-    axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
+BAND = (0.05, 0.5, 0.95)
+"""The quantiles that a picture shows in place of many curves."""
+
+
+def draw_band(axes: Axes, values: xr.DataArray, i: int, name: str) -> None:
+    """Draw the median of many curves (seed, step) and their range from 5% to 95%, in the i-th color."""
+    low, median, high = values.quantile(list(BAND), "seed").transpose("quantile", "step").values
+    axes.fill_between(values["step"].values, low, high, color=COLORS[i % len(COLORS)], alpha=0.25, linewidth=0)
+    axes.plot(values["step"].values, median, **line(i), linewidth=1.6, label=name)
 
 
 SPACE = r"\\ "

@@ -88,11 +88,12 @@ def draw_words(dataset: xr.Dataset) -> Figure:
     count = dataset.sizes["step"]
     columns = min(2, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(6.6 * columns, 6.2 * rows + 0.5), layout="constrained")
+    side = min(5.2, max(2.6, 0.17 * dataset.sizes["key_position"]))  # inches of a panel
+    figure = Figure(figsize=((side + 1.2) * columns + 0.6, (side + 1.0) * rows + 0.5), layout="constrained")
     for i, step in enumerate(dataset["step"].values):
         axes = figure.add_subplot(rows, columns, i + 1)
         attention = dataset["attention"].sel(step=step).values
-        image = draw_pattern(axes, attention, dataset["word"].values, f"step {step:,}", inches=5.2)
+        image = draw_pattern(axes, attention, dataset["word"].values, f"step {step:,}", inches=side)
     attention_bar(figure.axes, image, fraction=0.03, aspect=40, pad=0.01)
     figure.suptitle(f"{dataset.attrs['title']}: rows attend to columns", fontsize=11)
     return figure

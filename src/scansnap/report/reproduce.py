@@ -22,8 +22,9 @@ from scansnap.corpus.corpus import read_corpus
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
 from scansnap.explorer.page import address_of, page_of
-from scansnap.figures import catalog, syn_medium_runs
+from scansnap.figures import catalog
 from scansnap.figures import claim as claim_picture
+from scansnap.figures import syn_medium as syn_medium_figures
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import html
 from scansnap.report.claims_page import MARKS, Citations, count_verdict, short_name
@@ -104,7 +105,7 @@ def reproduce(
     unfinished = UnfinishedFigures(folder)
     unfinished.begin()
     began = time.perf_counter()
-    shared = cache(lambda: syn_medium_runs.make(num_seeds=num_seeds))  # the runs of several figures
+    shared = cache(lambda: syn_medium_figures.make_runs(num_seeds=num_seeds))  # the runs of several figures
     corpus = None if text is None else read_corpus(text)
     results: list[PageFigure] = []
     verdicts: list[Verdict] = []
@@ -231,7 +232,7 @@ def _assumptions() -> dict[str, list[theory.Assumption]]:
         "Syn-Small, η_Y = η_Z = 1 (Figure 4)": (syn_small(), SYN_SMALL),
         "Syn-Small, η_Y = 10, η_Z = 1 (Figure 4)": (syn_small(), PUBLISHED["syn-small-fast-decoder"].options),
     }
-    for queries in syn_medium_runs.QUERIES:
+    for queries in syn_medium_figures.QUERIES:
         name = f"Syn-Medium, {queries} queries, η_Y = 10, η_Z = 1 (Figures 6, 11, 12)"
         settings[name] = (syn_medium(num_query=queries), replace(SYN_MEDIUM, lr_y=10.0))
     return {

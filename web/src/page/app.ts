@@ -1,4 +1,5 @@
 /** The page: an experiment, what shows it and what changes it. */
+import model from "../../../docs/images/model.svg";
 import { AddressBar, inHead } from "./address_bar.ts";
 import { ClassPanels } from "./class_panels.ts";
 import { type Control, control, ratioControl } from "./controls.ts";
@@ -245,6 +246,7 @@ export class App {
     return h(
       "section",
       { class: "more", "aria-label": "More" },
+      folded("The model: from tokens to the next token", drawingOfModel()),
       folded("Phase map: many settings at once", this.map.element, () => this.map.redraw()),
       folded("Take it away: link, pictures, numbers, commands", this.takeAway.element),
       folded("The numbers", this.numbers, () => this.showNumbers(this.scene())),
@@ -338,6 +340,18 @@ export class App {
     fill(this.messages);
     this.messages.classList.remove("on");
   }
+}
+
+/** The drawing of the model, which the documentation shows too. */
+function drawingOfModel(): HTMLElement {
+  const alt =
+    "The query selects a row of Z. A softmax of it is attention on the tokens. The tokens, weighted by attention, go through Y, which predicts the next token.";
+  return h(
+    "div",
+    { class: "model" },
+    h("img", { src: `data:image/svg+xml,${encodeURIComponent(model)}`, alt, width: 420, height: 344 }),
+    h("p", { class: "soft" }, "Y and Z are learned. Attention and the loss on this page follow from them."),
+  );
 }
 
 function card(title: string, ...content: HTMLElement[]): HTMLElement {

@@ -1,5 +1,5 @@
 /** Controls of options: each is built from its entry in `OPTIONS` and shows the value that the state has. */
-import { h } from "./dom.ts";
+import { h, withSubscripts } from "./dom.ts";
 import { OPTION, type OptionKey, type OptionSpec, type Options, readOption } from "./options.ts";
 import { explain } from "./tooltip.ts";
 
@@ -73,7 +73,7 @@ function rate(
     class: "number",
     autocomplete: "off",
   });
-  const label = h("label", { for: field.id }, spec.label);
+  const label = h("label", { for: field.id }, ...withSubscripts(spec.label));
   slider.addEventListener("input", () => {
     const value = Number((10 ** Number(slider.value)).toPrecision(2));
     field.value = String(value);
@@ -102,7 +102,7 @@ function choice(spec: OptionSpec, change: Change): Control {
   select.addEventListener("change", () => change({ [spec.key]: select.value }));
   return {
     element: explain(
-      h("div", { class: "control" }, h("label", { for: select.id }, spec.label), select),
+      h("div", { class: "control" }, h("label", { for: select.id }, ...withSubscripts(spec.label)), select),
       spec.tip,
       select,
     ),
@@ -117,7 +117,7 @@ function toggle(spec: OptionSpec, change: Change): Control {
   box.addEventListener("change", () => change({ [spec.key]: box.checked }));
   return {
     element: explain(
-      h("div", { class: "control switch" }, h("label", { for: box.id }, spec.label), box),
+      h("div", { class: "control switch" }, h("label", { for: box.id }, ...withSubscripts(spec.label)), box),
       spec.tip,
       box,
     ),
@@ -144,7 +144,7 @@ function whole(spec: OptionSpec, change: Change, refuse: Refuse): Control {
   }
   return {
     element: explain(
-      h("div", { class: "control" }, h("label", { for: field.id }, spec.label), h("span", { class: "pair" }, ...parts)),
+      h("div", { class: "control" }, h("label", { for: field.id }, ...withSubscripts(spec.label)), h("span", { class: "pair" }, ...parts)),
       spec.tip,
       field,
     ),

@@ -22,6 +22,11 @@ export function h<Tag extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** A label with its indices set as such: η with a small Y for η_Y. */
+export function withSubscripts(text: string): Child[] {
+  return text.split(/(_\w)/).map((part) => (part.startsWith("_") ? h("sub", {}, part.slice(1)) : part));
+}
+
 /** Replace what an element holds. */
 export function fill(element: Element, ...children: Child[]): void {
   element.replaceChildren(...children.filter((child): child is Node | string => Boolean(child)));

@@ -1,0 +1,422 @@
+"""Figures 6, 11 and 12: Syn-Medium on the grid of learning rates, 64 cells of many seeds.
+
+One sweep makes all runs with the same number of queries.  They share their seeds, and with them starts and batches.
+The dataset of the runs has what the figures need about each class's distinct tokens after training:
+
+- `attention`: c_n (Eq. 5), from the exact P(l|n) and the learned z_m;
+- `softmax`: exp(z_ml)/sum_l' exp(z_ml') over all M tokens, the softmax value of the query's row that Appendix G names.
+  Tokens that are never context keep their random start, uniform in ±a with a = 1/√M, and enter the sum by their
+  expectation, sinh(a)/a each: the sum is off by some 0.1%.
+
+Figure 6: entropy of attention on distinct tokens after training, on the grid of learning rates.
+
+Means and standard deviations of all 64 cells are published (`published/figure_6_entropy.csv`).  The difference in a
+cell is measured in its standard error, z = (ours - published)/sqrt(s_1^2/n_1 + s_2^2/n_2).  If both come from the same
+experiment, |z| is 0.8 on average; the limits here are 1.2 on average over all cells and 4 in any single cell.
+
+The two trends are tested cell by cell: each step along an axis of the grid is one comparison of runs with the same
+seeds (see `statistics.Family`).
+
+Figures 11 and 12: recall of distinct tokens against a threshold, changing eta_Y/eta_Z (11) and eta_Z (12).
+
+Recall is the share of all distinct tokens, over classes and runs, whose value is above a threshold near 1/M.  Appendix
+G speaks of the softmax values of each query, which can be read in two ways:
+
+- `softmax`: the softmax of the row z_m over the vocabulary, which is 1/M for every token at the start;
+- `attention`: c_n, which includes P(l|n): at the start the distinct tokens lie from 0.2/M to 2/M for one query, and
+  from 1.5/M to 15/M for ten.
+
+Both are shown.  The first is meant.  The text speaks of "its softmax value for every query token", and a row z_m
+belongs to a query, c_n to a next token.  1/M, around which the thresholds lie, is where every token's softmax starts,
+while c_n of nine in ten distinct tokens starts above 2/M for ten queries.  And that the results "match that of Fig. 6"
+is so in that reading alone: `entropy_trends` compares descent rates with the published entropies.
+
+The descent rate of a run is minus the slope of the line fitted to its recall against M x threshold over the thresholds
+drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy import stats
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.synthetic import syn_medium
+from scansnap.dynamics.published import SYN_MEDIUM
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
+from scansnap.figures.statistics import Family, enough_seeds, exact, significant
+from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axis, mean_and_error, points
+
+QUERIES = (1, 3, 5, 10)
+RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
+CELL = ("num_query", *RATES, "seed")
+SETTING = (
+    f"Syn-Medium, 1, 3, 5, 10 queries with 2 next tokens each, SGD with momentum {SYN_MEDIUM.momentum:g}, η_Z = 0.5, "
+    f"1, 2, 3, η_Y/η_Z = 1, 2, 5, 10, {setting_in_words(SYN_MEDIUM)}"
+)
+
+
+def make_runs(*, num_seeds: int = 10) -> xr.Dataset:
+    """`entropy` (num_query, lr_z, lr_y_over_lr_z, seed), `attention` and `softmax` (.., class, rank).
+
+    `rank` orders the distinct tokens of a class by P(l|n).  Values are NaN for classes that a setting does not have.
+    """
+    began = time.perf_counter()
+    num_seeds = enough_seeds(num_seeds)
+    parts = [_cells(syn_medium(num_query=num_query), num_seeds) for num_query in QUERIES]
+    dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
+    dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
+    options = {**SYN_MEDIUM.to_dict(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
+    attributes = {"options": json.dumps(options), "seconds": time.perf_counter() - began}
+    return dataset.transpose(*CELL, ...).assign_attrs(attributes)
+
+
+def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
+    """All cells with one number of queries."""
+    runs = sweep_setting(
+        classes,
+        SYN_MEDIUM,
+        **RATES,
+        seeds=range(num_seeds),
+        record_every=None,
+        record=("attention", "attention_logits", "entropy"),
+    )
+    last = runs.isel(step=-1, layer=0, head=0, drop=True)
+    logits = last["attention_logits"]
+    last["softmax"] = (logits.dims, query_softmax(logits.values, classes.vocab_size), {"units": "1"})
+    distinct = [classes.distinct_tokens(i) for i in range(classes.num_classes)]
+    place = {
+        "class": xr.DataArray(np.arange(classes.num_classes), dims="class"),
+        "query": xr.DataArray(classes.query, dims="class"),
+        "token": xr.DataArray(distinct, dims=("class", "rank"), coords={"rank": np.arange(len(distinct[0]))}),
+    }
+    dataset = last[["attention", "softmax"]].sel(place)
+    dataset["entropy"] = last["entropy"].mean("class").astype(float).assign_attrs(units="nats")
+    return dataset.reset_coords(drop=True)
+
+
+def query_softmax(logits: NDArray[np.floating], vocab_size: int) -> NDArray[np.float64]:
+    """The softmax of z_m over the whole vocabulary, for the contextual tokens (.., token), whose logits are given."""
+    weights = np.exp(logits.astype(np.float64))
+    bound = vocab_size**-0.5
+    rest = (vocab_size - logits.shape[-1]) * np.sinh(bound) / bound
+    return weights / (weights.sum(-1, keepdims=True) + rest)
+
+
+def queries(num_query: float) -> str:
+    """A number of queries in words: `1 query`, `3 queries`."""
+    return f"{num_query:g} quer{'y' if num_query == 1 else 'ies'}"
+
+
+def cell(num_query: float, **rates: float) -> str:
+    """A cell of the grid in words."""
+    named = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
+    return ", ".join([queries(num_query), *(f"{named[name]} = {value:g}" for name, value in rates.items())])
+
+
+def neighbors(values: xr.DataArray, along: str, *, falls: bool) -> Family:
+    """Differences (over seeds) between neighbors of the grid along one axis, negated if `values` should fall."""
+    other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
+    labels, rows = [], []
+    for num_query in values["num_query"].values:
+        for fixed in values[other].values:
+            for low, high in pairwise(values[along].values):
+                line = values.sel({"num_query": num_query, other: fixed})
+                change = (line.sel({along: high}) - line.sel({along: low})).values
+                rows.append(-change if falls else change)
+                labels.append(f"{cell(num_query, **{other: fixed})}, {low:g} → {high:g}")
+    return Family(labels, np.array(rows))
+
+
+MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
+THRESHOLD = 2.0
+
+
+def prepare_6(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
+    """`entropy` (num_query, lr_z, lr_y_over_lr_z, seed), its `mean` and `error` over seeds, the published values, and
+    `score`, the difference in standard errors.
+
+    `runs` comes from `make_runs`, which is called if it is None.
+    """
+    runs = make_runs(num_seeds=num_seeds) if runs is None else runs
+    dataset = runs[["entropy"]].copy()
+    dims = CELL[:-1]
+    dataset["mean"], dataset["error"] = mean_and_error(dataset["entropy"])
+    for name in ("published_mean", "published_error"):
+        dataset[name] = xr.full_like(dataset["mean"], np.nan)
+    for row in read_published("figure_6_entropy"):
+        place = {name: row[name] for name in dims}
+        dataset["published_mean"].loc[place] = row["entropy_mean"]
+        dataset["published_error"].loc[place] = row["entropy_std"] / np.sqrt(row["seeds"])
+    dataset["score"] = (dataset["mean"] - dataset["published_mean"]) / np.hypot(
+        dataset["error"], dataset["published_error"]
+    )
+    for name in ("mean", "error", "published_mean", "published_error"):
+        dataset[name].attrs["units"] = "nats"
+    return dataset
+
+
+def draw_6(dataset: xr.Dataset) -> Figure:
+    """A panel for each number of queries, with open marks for published values; and the differences between the two."""
+    figure = Figure(figsize=(10.0, 6.0), layout="constrained")
+    grid = figure.add_gridspec(2, 3)
+    places = (grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1])
+    for place, num_query in zip(places, dataset["num_query"].values, strict=True):
+        axes = figure.add_subplot(place)
+        _entropies(axes, dataset.sel(num_query=num_query))
+        label(
+            axes,
+            x="$\\eta_Y/\\eta_Z$ (ratio)",
+            y="entropy (nats)",
+            title=f"{queries(num_query)}, {2 * num_query} next tokens",
+        )
+    _scores(figure.add_subplot(grid[0, 2]), dataset)
+    empty = figure.add_subplot(grid[1, 2])
+    empty.axis("off")
+    names = figure.axes[0].get_legend_handles_labels()
+    legend(empty, *names, fontsize=9, loc="center", title="error bars: one standard error", title_fontsize=9)
+    runs = f"{dataset.sizes['seed']} seeds a cell"
+    figure.suptitle(
+        f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
+    )
+    return figure
+
+
+def _entropies(axes: Axes, of_panel: xr.Dataset) -> None:
+    ratios = of_panel["lr_y_over_lr_z"].values
+    for i, lr_z in enumerate(of_panel["lr_z"].values):
+        of_line = of_panel.sel(lr_z=lr_z)
+        points(axes, ratios, of_line["mean"], of_line["error"], i, f"$\\eta_Z$ = {lr_z:g}")
+        # Beside ours, not on top of them.
+        published, name = of_line["published_mean"], f"published, $\\eta_Z$ = {lr_z:g}"
+        style = {"linestyle": "none", "linewidth": 1, "markersize": 5, "markerfacecolor": "white"}
+        points(axes, ratios * 1.09, published, of_line["published_error"], i, name, **style)
+    log_axis(axes, ratios)
+
+
+def _scores(axes: Axes, dataset: xr.Dataset) -> None:
+    for i, num_query in enumerate(dataset["num_query"].values):
+        values = dataset["score"].sel(num_query=num_query)
+        for j, lr_z in enumerate(values["lr_z"].values):
+            places = 4 * j + np.arange(values.sizes["lr_y_over_lr_z"]) + 0.2 * i
+            axes.plot(
+                places,
+                values.sel(lr_z=lr_z),
+                MARKERS[i],
+                color=COLORS[i],
+                markersize=4,
+                label=queries(num_query) if j == 0 else None,
+            )
+    for limit in (-SINGLE_LIMIT, SINGLE_LIMIT):
+        axes.axhline(limit, color="black", linestyle=":", linewidth=1)
+    for edge in (3.65, 7.65, 11.65):
+        axes.axvline(edge, color="gray", linewidth=0.6)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
+    axes.set_ylim(-5, 6)
+    label(
+        axes,
+        x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10",
+        y="ours less published (standard errors)",
+        title="against the published cells; dotted: limits",
+    )
+    legend(axes, loc="upper left", ncols=2)
+
+
+def trends_6(dataset: xr.Dataset) -> list[Trend]:
+    """Agreement with the published cells, and the two trends, step by step along the axes of the grid."""
+    entropy = dataset["entropy"]
+    return [
+        *_agreement(dataset),
+        neighbors(entropy, "lr_z", falls=True).trend("A larger η_Z lowers the entropy."),
+        neighbors(entropy.sel(lr_y_over_lr_z=slice(THRESHOLD, None)), "lr_y_over_lr_z", falls=False).trend(
+            "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2."
+        ),
+    ]
+
+
+def _agreement(dataset: xr.Dataset) -> list[Trend]:
+    """The mean and the largest difference from the published cells, in standard errors."""
+    scores = np.abs(dataset["score"].values)
+    known = np.isfinite(scores)
+    mean, worst = float(scores[known].mean()), float(scores[known].max())
+    count = int(known.sum())
+    # |z| of a normal variable has mean 0.80 and standard deviation 0.60; cells that share seeds are not independent.
+    p = float(stats.chi2.sf((scores[known] ** 2).sum(), count))
+    where = np.unravel_index(np.nanargmax(scores), scores.shape)
+    place = cell(**{name: float(dataset[name].values[i]) for name, i in zip(CELL[:-1], where, strict=True)})
+    error = float(np.std(scores[known], ddof=1) / np.sqrt(count))
+    how = f"|z| over {count} cells, {dataset.sizes['seed']} seeds of ours against 10 published"
+    return [
+        Trend(
+            "Our cells are the published ones.",
+            f"at most {MEAN_LIMIT}",
+            mean,
+            error,
+            p,
+            mean <= MEAN_LIMIT,
+            f"mean {how}; p of the sum of squares as chi-square, as if cells were independent",
+        ),
+        exact("No single cell is off.", worst, f"largest {how}: {place}", at_most=SINGLE_LIMIT),
+    ]
+
+
+FIGURE_6 = FigureRecipe(
+    name="6",
+    title="Entropy of attention on distinct tokens against the learning rates",
+    statement=(
+        "A larger η_Z lowers the entropy (sparser attention); with η_Z fixed, a larger η_Y raises it once η_Y/η_Z is "
+        "beyond about 2."
+    ),
+    setting=SETTING,
+    prepare=prepare_6,
+    draw=draw_6,
+    trends=trends_6,
+)
+
+
+READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
+NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
+WORDS = {"softmax": "softmax of z_m", "attention": "attention c_n"}
+THRESHOLDS = np.linspace(0.5, 2.0, 31)
+"""In units of 1/M."""
+
+
+def recall_figure(
+    name: str,
+    *,
+    along: str,
+    fixed: float,
+    slower: str,
+    falls: bool,
+    more_trends: Callable[[xr.Dataset], list[Trend]] = lambda dataset: [],
+) -> FigureRecipe:
+    """The figure with a line for each value of one rate and the other rate `fixed`; trends are tested at every value.
+
+    With a `slower` value of the rate recall descends more slowly: its descent rate `falls` or rises along the axis.
+    """
+    other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
+
+    def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
+        """The dataset of `prepare_recall`; `runs` comes from `make_runs`, which is called if it is None."""
+        return prepare_recall(make_runs(num_seeds=num_seeds) if runs is None else runs)
+
+    def draw(dataset: xr.Dataset) -> Figure:
+        bands = f"{dataset.sizes['seed']} seeds, bands: one standard error"
+        title = f"Figure {name}: recall of distinct tokens, {_symbol(other)} = {fixed:g}, {bands}"
+        return draw_recall(dataset, along, {other: fixed}, title)
+
+    def trends(dataset: xr.Dataset) -> list[Trend]:
+        statement = f"{slower} makes recall descend more slowly"
+        return [*descent_trends(dataset, along, falls=falls, statement=statement), *more_trends(dataset)]
+
+    return FigureRecipe(
+        name=name,
+        title=f"Recall of distinct tokens against the threshold, for several {NAMES[along]}",
+        statement=f"{slower} makes recall fall more slowly with the threshold: sparser attention.",
+        setting=f"{SETTING}; thresholds 0.5/M to 2/M",
+        prepare=prepare,
+        draw=draw,
+        trends=trends,
+    )
+
+
+def _symbol(rate: str) -> str:
+    return f"${NAMES[rate]}$".replace("η", "\\eta")
+
+
+def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
+    """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), and each run's `descent`."""
+    recall = xr.concat(
+        [_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
+        xr.DataArray(list(READINGS), dims="reading", name="reading"),
+    )
+    dims = ("reading", *CELL)
+    recall = recall.transpose(*dims, "threshold")
+    centered = THRESHOLDS - THRESHOLDS.mean()
+    descent = -(recall.values @ centered) / (centered @ centered)
+    return xr.Dataset(
+        {"recall": recall.assign_attrs(units="1"), "descent": (dims, descent, {"units": "recall per 1/M"})},
+        attrs=runs.attrs,
+    )
+
+
+def _recall(values: xr.DataArray) -> xr.DataArray:
+    """The share of distinct tokens above each threshold; values are in units of 1/M, NaN where there is no class."""
+    shares = [(values > threshold).sum(("class", "rank")) / values.count(("class", "rank")) for threshold in THRESHOLDS]
+    return xr.concat(shares, xr.DataArray(THRESHOLDS, dims="threshold", name="threshold"))
+
+
+def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title: str) -> Figure:
+    """Panels by reading and number of queries, with a line for each value of `along`; the other rate is `fixed`."""
+    figure = Figure(figsize=(10.0, 5.2), layout="constrained")
+    panels = figure.subplots(len(READINGS), dataset.sizes["num_query"], sharex=True, sharey=True)
+    for row, (reading, words) in enumerate(READINGS.items()):
+        for column, num_query in enumerate(dataset["num_query"].values):
+            axes = panels[row, column]
+            of_panel = dataset.sel({"reading": reading, "num_query": num_query, **fixed})
+            for i, value in enumerate(of_panel[along].values):
+                mean, error = mean_and_error(of_panel["recall"].sel({along: value}))
+                axes.fill_between(
+                    of_panel["threshold"], mean - error, mean + error, color=COLORS[i], alpha=0.25, linewidth=0
+                )
+                axes.plot(of_panel["threshold"], mean, **line(i), linewidth=1.5, label=f"{value:g}")
+            last = row == len(READINGS) - 1
+            label(
+                axes,
+                x="threshold (units of 1/M)" if last else "",
+                y=f"recall, {words}" if column == 0 else "",
+                title=queries(num_query),
+            )
+    legend(panels[0, 0], title=_symbol(along))
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
+    """Whether recall descends faster where the published entropy of Figure 6 is higher, in each reading."""
+    rows = read_published("figure_6_entropy")
+    tested = []
+    for name, words in WORDS.items():
+        descent = dataset["descent"].sel(reading=name).mean("seed")
+        by_query: dict[int, tuple[float, float]] = {}
+        for num_query in sorted({int(row["num_query"]) for row in rows}):
+            cells = [row for row in rows if row["num_query"] == num_query]
+            rates = [
+                float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
+                for row in cells
+            ]
+            test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
+            by_query[num_query] = float(test.statistic), float(test.pvalue)
+        least = min(by_query.values())
+        shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
+        statement = f"Recall descends faster where Figure 6's published entropy is higher ({words})."
+        note = (
+            f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
+            "Spearman's coefficient"
+        )
+        tested.append(significant(statement, "above 0", least[0], max(p for _, p in by_query.values()), note))
+    return tested
+
+
+def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: str) -> list[Trend]:
+    """Trends of the descent rate between neighbors of the grid along one axis, in both readings."""
+    return [
+        neighbors(dataset["descent"].sel(reading=name), along, falls=falls).trend(f"{statement} ({words}).")
+        for name, words in WORDS.items()
+    ]
+
+
+FIGURE_11 = recall_figure(
+    "11", along="lr_y_over_lr_z", fixed=1.0, slower="A smaller η_Y/η_Z", falls=False, more_trends=entropy_trends
+)
+FIGURE_12 = recall_figure("12", along="lr_z", fixed=2.0, slower="A larger η_Z", falls=True)
