@@ -9,6 +9,7 @@ true if it names the artifact; every other finding is a false positive.  Two met
 
     python benchmarks/shortcuts.py [--seeds 10] [--write docs/shortcuts.md]
     python benchmarks/shortcuts.py --rows 100000    # processor time and peak memory
+    python benchmarks/shortcuts.py --attention --seeds 5    # words that attention picks, beside a classifier in PyTorch
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from scipy import stats
 
 import scansnap as ss
@@ -239,6 +242,82 @@ def table(seeds: int) -> str:
     return "\n".join(lines)
 
 
+PLANTED_WORDS = {
+    f"zorp{count}x{100 * share:.0f}": (count, share) for count in (30, 80, 200) for share in (0.7, 0.9, 1.0)
+}
+PICKED = 2.0
+"""The gain from which attention picks a word, as `ss.shortcuts` has it."""
+
+
+class AttentionClassifier(torch.nn.Module):
+    """One head with a learned query over the words of a text, and a linear classifier of what it reads."""
+
+    def __init__(self, num_words: int, num_labels: int, width: int = 32) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(num_words, width)
+        self.key = torch.nn.Linear(width, 1, bias=False)
+        self.output = torch.nn.Linear(width, num_labels)
+
+    def forward(self, has_word: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (N, K) and attention (N, V) of texts that have some of the words (N, V)."""
+        scores = self.key(self.embedding.weight)[:, 0].expand(len(has_word), -1)
+        attention = scores.masked_fill(has_word == 0, -torch.inf).softmax(1)
+        return self.output(attention @ self.embedding.weight), attention
+
+
+def classifier_gains(rows: Rows, words: list[str], labels: dict[str, str], seed: int) -> NDArray[np.float64]:
+    """The most attention that a trained classifier gives each word in texts of its label, over even attention."""
+    torch.manual_seed(seed)
+    texts = [set(re.findall(r"\w+", row["text"].lower())) for row in rows]
+    vocabulary = sorted(set.union(*texts))
+    has_word = torch.tensor([[word in text for word in vocabulary] for text in texts], dtype=torch.float32)
+    names = sorted({row["label"] for row in rows})
+    target = torch.tensor([names.index(row["label"]) for row in rows])
+    model = AttentionClassifier(len(vocabulary), len(names))
+    rule = torch.optim.Adam(model.parameters(), lr=0.01)
+    places = [vocabulary.index(word) for word in words]
+    own = torch.tensor([[row["label"] == labels[word] for word in words] for row in rows]) & (has_word[:, places] > 0)
+    largest = np.zeros(len(words))
+    for step in range(301):
+        logits, attention = model(has_word)
+        if step % 20 == 0:
+            gain = (attention * has_word.sum(1, keepdim=True))[:, places].detach()
+            largest = np.maximum(largest, ((gain * own).sum(0) / own.sum(0)).numpy())
+        rule.zero_grad()
+        torch.nn.functional.cross_entropy(logits, target).backward()
+        rule.step()
+    return largest
+
+
+def attention_recall(seeds: int) -> str:
+    """How many of the planted words that the classifier picks `--attention` picks too, and how gains are ordered."""
+    both = ours_alone = theirs = 0
+    correlations: dict[str, list[float]] = {"planted words": [], "other words": []}
+    for seed in range(seeds):
+        rng = np.random.default_rng([99, seed])
+        rows = noise(rng)
+        for i, (word, (count, share)) in enumerate(PLANTED_WORDS.items()):
+            for at in choose(rng, rows, count, share, "ab"[i % 2]):
+                rows[at]["text"] = insert(rng, rows[at]["text"], word)
+        result = ss.shortcuts(rows, text="text", label="label", attention=True, seed=seed, progress=False)
+        read = [finding for finding in result.findings if finding.kind == "word" and finding.gain is not None]
+        gains = classifier_gains(rows, [f.feature for f in read], {f.feature: f.label for f in read}, seed)
+        is_planted = np.array([finding.feature in PLANTED_WORDS for finding in read])
+        is_ours, is_theirs = np.array([finding.picked_at is not None for finding in read]), gains >= PICKED
+        both += int((is_planted & is_theirs & is_ours).sum())
+        theirs += int((is_planted & is_theirs).sum())
+        ours_alone += int((is_planted & is_ours & ~is_theirs).sum())
+        own = np.array([finding.gain for finding in read], float)
+        for name, chosen in (("planted words", is_planted), ("other words", ~is_planted)):
+            correlations[name].append(float(stats.spearmanr(own[chosen], gains[chosen]).statistic))
+        print(f"seed {seed}: {both} of {theirs}, {correlations}", flush=True)
+    ranges = "; ".join(f"{name} {min(found):.2f} to {max(found):.2f}" for name, found in correlations.items())
+    return (
+        f"{seeds} data sets with {len(PLANTED_WORDS)} planted words each: of the {theirs} that the classifier picks, "
+        f"--attention picks {both}, and {ours_alone} that it does not. Rank correlations of the gains: {ranges}."
+    )
+
+
 def large(num_rows: int) -> str:
     """The processor time and the peak memory of a large data set."""
     rows = [
@@ -258,7 +337,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--write", type=Path, help="a page, between whose marks the table is written")
     parser.add_argument("--rows", type=int, help="measure the time for this many rows instead")
+    parser.add_argument("--attention", action="store_true", help="compare attention with a classifier instead")
     arguments = parser.parse_args()
+    if arguments.attention:
+        print(attention_recall(arguments.seeds))
+        return
     if arguments.rows:
         print(large(arguments.rows))
         return

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from make_figures import table
 
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures import catalog
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "studies"))
@@ -185,7 +184,7 @@ def write() -> None:
         text += f"{recipe.setting}. {origin}.\n\n"
         if number == "snap":
             text += snap_table(dataset)
-        text += table(recipe.trends(dataset))
+        text += tests_table(recipe.trends(dataset))
     (HERE / "text_results.md").write_text(text)
 
 
@@ -193,6 +192,16 @@ def seeds(dataset: xr.Dataset) -> str:
     """How many there are, in words."""
     count = dataset.sizes["seed"]
     return f"{count} seed{'s' * (count > 1)}"
+
+
+def tests_table(trends: list[Trend]) -> str:
+    """A row for each statement; how it was tested is said above, and exceptions are in the stored numbers."""
+    head = "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
+    rows = (
+        f"| {trend.statement} | {trend.expected} | {trend.measured_text} | {trend.p_text} | {trend.verdict} |\n"
+        for trend in trends
+    )
+    return f"{head}{''.join(rows)}\n"
 
 
 def snap_table(dataset: xr.Dataset) -> str:
@@ -225,14 +234,13 @@ def snap_table(dataset: xr.Dataset) -> str:
 
 OPENING = """# Transformers on WikiText-2: the results
 
-*For readers of the paper's Figures 7 and 10. After it you can say which of their statements hold on WikiText-2, with
-numbers.*
+**You will learn** which statements of the paper's Figures 7 and 10 hold on WikiText-2, with numbers.
 
-Written by `docs/make_text.py` from numbers that it computed on a GPU and stored in `docs/data`; the last two figures
-are those of `studies/tokens.py` and `studies/snap.py`. Tests are one-sided, over seeds, at the 5% level, with Holm's
-correction where a statement has several comparisons. Runs end after three passes, where the paper trains "until
-convergence". In the figure on tokens η_Z alone varies, so that the ratio cannot be told from how far attention has
-collapsed. [text.md](text.md) says what the results mean.
+Written by `docs/make_text.py` from numbers that it computed on a GPU; the last two figures are those of
+`studies/tokens.py` and `studies/snap.py`. Tests are one-sided at the 5% level: paired t tests over seeds, with Holm's
+correction where a statement has several comparisons, and rank tests over settings for freezing against the loss.
+Runs end after three passes, where the paper trains "until convergence". In the figure on tokens $\\eta_Z$ alone varies,
+so that the ratio cannot be told from how far attention has collapsed. [text.md](text.md) says what the results mean.
 
 """
 

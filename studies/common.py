@@ -145,7 +145,7 @@ def command(figure: ss.FigureRecipe) -> None:
     parser.add_argument("text", help="a text file, a folder of text files, or a name that read_corpus knows")
     parser.add_argument("--num-seeds", type=int)
     parser.add_argument("--steps", type=int, help="updates of each run")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"))
     options = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     dataset = figure.make(**options)
     for trend in figure.trends(dataset):

@@ -26,9 +26,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-SHARED = 1 / 30
-"""The rate of LayerNorm and feed-forward over eta_Y: all tokens move them at once, and at eta_Y itself they diverge."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
@@ -40,6 +37,10 @@ class Rung:
     residual: bool = False  # add the query's embedding to what attention reads
     feed_forward: bool = False  # a feed-forward part as wide as the model
     positions: bool = False  # add sinusoidal position codes to the embeddings
+    lr_y: float = 30.0  # eta_Y
+    shared: float = 1 / 30  # the rate of LayerNorm and feed-forward over eta_Y; without clipping they diverge at 1
+    clip: float | None = None  # the largest norm of a gradient
+    dropout: float = 0.0  # the share of the embeddings' and the last layer's entries that is dropped
 
 
 def sinusoidal(window: int, width: int) -> Tensor:
@@ -96,8 +97,11 @@ class LadderModel(nn.Module):
             entries = self.attention_logits[pairs].requires_grad_()
         loss = functional.cross_entropy(self._logits(ids, entries).flatten(0, 1), next_tokens[:, 1:].flatten())
         loss.backward()
+        if self.rung.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters(), self.rung.clip)
+        shared = lr_y * self.rung.shared
         with torch.no_grad():
-            for part, rate in ((self._tables, lr_y), (self._attention, lr_z), (self._shared, lr_y * SHARED)):
+            for part, rate in ((self._tables, lr_y), (self._attention, lr_z), (self._shared, shared)):
                 for parameter in part:
                     assert parameter.grad is not None
                     parameter.add_(parameter.grad, alpha=-rate)
@@ -126,6 +130,7 @@ class LadderModel(nn.Module):
     def _logits(self, ids: Tensor, entries: Tensor | None) -> Tensor:
         """Logits (B, T - 1, M) of the next tokens of all positions but the first."""
         u = functional.embedding(ids, self.embedding) + self.codes[: ids.shape[1]]
+        u = functional.dropout(u, self.rung.dropout)
         z = self._products(u, u) if entries is None else entries
         length = ids.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu()[1:]
@@ -134,7 +139,7 @@ class LadderModel(nn.Module):
             h = self.norms[1](h + u[:, 1:])
         if self.inner is not None and self.outer is not None:
             h = self.norms[-1](h + self.outer(functional.relu(self.inner(h))))
-        return h @ self.decoder
+        return functional.dropout(h, self.rung.dropout) @ self.decoder
 
 
 class UnitLength(nn.Module):

@@ -6,9 +6,9 @@ between queries and tokens, as ranks within a query, since only these are compar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,30 +25,25 @@ RATIOS = (1.0, 10.0, 100.0)
 RATIO = 10.0
 """That of the ladder."""
 
-_AT_TOP: dict[str, Any] = {"attention": "factored", "norm": "layer", "residual": True, "feed_forward": True}
+PASSES = 2
+WIDTH = 64
+
+_TOP = Rung(width=WIDTH, attention="factored", norm="layer", residual=True, feed_forward=True, positions=True)
+_SLOW = replace(_TOP, lr_y=5.0)
 CLIMB: dict[str, Rung] = {
-    "width 1000": Rung(width=1000),
-    "width 200": Rung(),
-    "width 50": Rung(width=50),
-    "one matrix W": Rung(attention="bilinear"),
-    "W_Q and W_K": Rung(attention="factored"),
-    "LayerNorm": Rung(attention="factored", norm="layer"),
-    "residual": Rung(attention="factored", norm="layer", residual=True),
-    "feed-forward": Rung(**_AT_TOP),
-    "positions": Rung(**_AT_TOP, positions=True),
+    "embeddings": Rung(width=WIDTH),
+    "one matrix W": Rung(width=WIDTH, attention="bilinear"),
+    "W_Q and W_K": Rung(width=WIDTH, attention="factored"),
+    "LayerNorm": Rung(width=WIDTH, attention="factored", norm="layer"),
+    "residual": replace(_TOP, feed_forward=False, positions=False),
+    "feed-forward": replace(_TOP, positions=False),
+    "positions": _TOP,
+    "rate 5": _SLOW,
+    "clipping": replace(_SLOW, clip=0.5),
+    "one rate": replace(_SLOW, clip=0.5, shared=1.0),
+    "dropout": replace(_SLOW, clip=0.5, shared=1.0, dropout=0.2),
 }
-"""From (Y, Z) to regular: after the widths, each rung has what the one before it has, and one thing more."""
-
-ALONE: dict[str, Rung] = {
-    "LayerNorm alone": Rung(norm="layer"),
-    "residual alone": Rung(residual=True),
-    "feed-forward alone": Rung(residual=True, feed_forward=True),
-    "positions alone": Rung(positions=True),
-}
-"""One change to width 200 with Z itself; the feed-forward part has the residual connection that it is added to."""
-
-LAST = 100
-"""The loss of a trial is the mean over this many last updates."""
+"""From (Y, Z) to the published model: each rung has what the one before it has, and one thing more."""
 
 YZ, REGULAR, LADDER = "yz", "regular", "ladder"
 GROUPS = (YZ, REGULAR, LADDER)
@@ -62,8 +57,8 @@ class Trial:
     model: str
     ratio: float
     """eta_Y / eta_Z."""
-    train: Callable[[int, Tensor, Tensor], tuple[Tensor, float]]
-    """Of a seed, queries and tokens: the change of the logits between them (Q, K), and the loss at the end."""
+    train: Callable[[int, Tensor, Tensor], Tensor]
+    """Of a seed, queries and tokens: the change of the logits between them (Q, K)."""
 
 
 def run_trials(
@@ -73,61 +68,48 @@ def run_trials(
     *,
     groups: Sequence[str] = GROUPS,
     num_seeds: int,
-    passes: int,
-    device: str = "cpu",
-    say: Callable[[str], None] = lambda words: None,
-) -> xr.Dataset:
-    """`change` (trial, seed, query, token): ranks from 1, the least, or 0 where a run diverged; `loss`, `seconds`."""
-    between = tuple(torch.tensor(ids, device=device) for ids in (queries, tokens))
-    done: list[Trial] = []
-    results = []
-    for group in groups:
-        for trial in trials(corpus, group, passes=passes, device=device):
-            done.append(trial)
-            results.append([_run(trial, seed, *between) for seed in range(num_seeds)])
-            words = ", ".join(f"{loss:.3f} in {seconds:.1f} s" for _, loss, seconds in results[-1])
-            say(f"{group}: {trial.model}, ratio {trial.ratio:g}: loss {words}")
-    change, loss, seconds = (np.array([[run[i] for run in runs] for runs in results]) for i in range(3))
-    return xr.Dataset(
-        {
-            "change": (("trial", "seed", "query", "token"), change),
-            "loss": (("trial", "seed"), loss),
-            "seconds": (("trial", "seed"), seconds),
-        },
+    folder: Path,
+) -> xr.DataArray:
+    """Ranks (trial, seed, query, token) of the change, from 1 for the least, or 0 where a run diverged.
+
+    Runs are stored in `folder`; those that are there are read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    between = torch.tensor(queries), torch.tensor(tokens)
+    done = [trial for group in groups for trial in trials(corpus, group)]
+    ranks = [[_run(trial, seed, between, folder) for trial in done] for seed in range(num_seeds)]
+    return xr.DataArray(
+        np.array(ranks),
+        dims=("seed", "trial", "query", "token"),
         coords={
             **{name: ("trial", [getattr(trial, name) for trial in done]) for name in ("group", "model", "ratio")},
             "seed": np.arange(num_seeds),
             "query": queries,
             "token": tokens,
         },
-        attrs={"passes": passes, "corpus": corpus.name},
-    )
+    ).transpose("trial", "seed", ...)
 
 
-def trials(corpus: Any, group: str, *, passes: int, device: str) -> Iterator[Trial]:
+def trials(corpus: Any, group: str) -> Iterator[Trial]:
     """The trials of a group."""
+    window = ss.YZTextOptions.window
     if group == YZ:
-        options = ss.YZTextOptions(queries=0, patterns=0, device=device)  # type: ignore[arg-type]
         for ratio in RATIOS:
 
             def start() -> Any:
-                return ss.text_training(corpus, options).model
+                return ss.text_training(corpus, ss.YZTextOptions(queries=0, patterns=0)).model
 
-            yield Trial(group, "(Y, Z)", ratio, _in_passes(corpus, start, ratio, passes, device))
+            yield Trial(group, "(Y, Z)", ratio, _in_passes(corpus, start, ss.YZTextOptions.lr_y, ratio))
     elif group == REGULAR:
-        for layers in (1, 3):
-            for positions in ("none", "sinusoidal"):
-                name = f"{layers} layer{'s' * (layers > 1)}, {'no ' * (positions == 'none')}positions"
-                for ratio in RATIOS:
-                    yield Trial(group, name, ratio, _regular(corpus, layers, positions, ratio, passes, device))
+        for positions, name in (("none", "published, no positions"), ("sinusoidal", "published")):
+            yield Trial(group, name, RATIO, _regular(corpus, positions, RATIO))
     elif group == LADDER:
-        window = ss.YZTextOptions.window
-        for name, rung in {**CLIMB, **ALONE}.items():
+        for name, rung in CLIMB.items():
 
             def make(rung: Rung = rung) -> LadderModel:
                 return LadderModel(rung, vocab_size=corpus.vocab_size, window=window)
 
-            yield Trial(group, name, RATIO, _in_passes(corpus, make, RATIO, passes, device))
+            yield Trial(group, name, RATIO, _in_passes(corpus, make, rung.lr_y, RATIO))
     else:
         raise ValueError(f"unknown group of trials {group}: choose one of {', '.join(GROUPS)}")
 
@@ -140,52 +122,46 @@ def every_window(tokens: NDArray[np.integer], window: int) -> NDArray[np.int64]:
 
 def train_in_passes(
     model: Any, windows: Tensor, *, batch_size: int, passes: int, seed: int, lr_y: float, lr_z: float
-) -> float:
-    """Train on windows (N, T + 1), `passes` times, each in an order that the seed draws; the loss of the last updates.
+) -> None:
+    """Train on windows (N, T + 1), `passes` times, each in an order that the seed draws.
 
     (Y, Z) starts from zero, so the order of its windows is all that can differ between two runs.
     """
     rng = np.random.default_rng(seed)
-    losses: list[Tensor] = []
     for _ in range(passes):
-        order = torch.from_numpy(rng.permutation(len(windows))).to(windows.device)
+        order = torch.from_numpy(rng.permutation(len(windows)))
         for chosen in order[: len(order) // batch_size * batch_size].split(batch_size):
             batch = windows[chosen]
-            losses.append(model.step(batch[:, :-1], batch[:, 1:], lr_y=lr_y, lr_z=lr_z))
-    return float(torch.stack(losses[-LAST:]).double().mean())
+            model.step(batch[:, :-1], batch[:, 1:], lr_y=lr_y, lr_z=lr_z)
 
 
 def _in_passes(
-    corpus: Any, make: Callable[[], Any], ratio: float, passes: int, device: str
-) -> Callable[[int, Tensor, Tensor], tuple[Tensor, float]]:
-    """Plain SGD at the rates of (Y, Z), in an order of windows that the seed draws."""
-    yz = ss.YZTextOptions()
+    corpus: Any, make: Callable[[], Any], lr_y: float, ratio: float
+) -> Callable[[int, Tensor, Tensor], Tensor]:
+    """Plain SGD in an order of windows that the seed draws."""
 
-    def train(seed: int, queries: Tensor, tokens: Tensor) -> tuple[Tensor, float]:
-        windows = torch.from_numpy(every_window(corpus.train, yz.window)).to(device)
+    def train(seed: int, queries: Tensor, tokens: Tensor) -> Tensor:
+        windows = torch.from_numpy(every_window(corpus.train, ss.YZTextOptions.window))
         torch.manual_seed(seed)
-        with torch.device(device):
-            model = make()
+        model = make()
         before = model.logits_between(queries, tokens)[0].clone()
-        loss = train_in_passes(
-            model, windows, batch_size=yz.batch_size, passes=passes, seed=seed, lr_y=yz.lr_y, lr_z=yz.lr_y / ratio
-        )
-        return model.logits_between(queries, tokens)[0] - before, loss
+        batch_size = ss.YZTextOptions.batch_size
+        train_in_passes(model, windows, batch_size=batch_size, passes=PASSES, seed=seed, lr_y=lr_y, lr_z=lr_y / ratio)
+        return model.logits_between(queries, tokens)[0] - before
 
     return train
 
 
-def _regular(
-    corpus: Any, layers: int, positions: str, ratio: float, passes: int, device: str
-) -> Callable[[int, Tensor, Tensor], tuple[Tensor, float]]:
-    """`train_text` of the published model, with clipping and dropout, at its own rate; logits are means over heads."""
+def _regular(corpus: Any, positions: str, ratio: float) -> Callable[[int, Tensor, Tensor], Tensor]:
+    """`train_text` of the published model in this width, with clipping and dropout, at its own rate."""
     window, batch_size = ss.YZTextOptions.window, ss.YZTextOptions.batch_size
-    steps = passes * updates_per_pass(corpus, batch_size=batch_size, window=window)
+    steps = PASSES * updates_per_pass(corpus, batch_size=batch_size, window=window)
 
-    def train(seed: int, queries: Tensor, tokens: Tensor) -> tuple[Tensor, float]:
+    def train(seed: int, queries: Tensor, tokens: Tensor) -> Tensor:
         options = ss.TextOptions(
-            layers=layers,
             positions=positions,  # type: ignore[arg-type]
+            width=WIDTH,
+            feed_forward=WIDTH,
             lr_z=ss.TextOptions.lr_y / ratio,
             window=window,
             batch_size=batch_size,
@@ -193,21 +169,22 @@ def _regular(
             record_every=steps,
             patterns=0,
             seed=seed,
-            device=device,  # type: ignore[arg-type]
         )
         training = ss.text_training(corpus, options)
         before = training.model.logits_between(queries, tokens).mean(0)
-        records = training.run(progress=False)
-        change = training.model.logits_between(queries, tokens).mean(0) - before
-        return change, float(records["loss"].values[0, -1])
+        training.run(progress=False)
+        return training.model.logits_between(queries, tokens).mean(0) - before
 
     return train
 
 
-def _run(trial: Trial, seed: int, queries: Tensor, tokens: Tensor) -> tuple[NDArray[np.uint16], float, float]:
-    began = time.perf_counter()
-    change, loss = trial.train(seed, queries, tokens)
-    ranks = torch.zeros_like(change, dtype=torch.int64)
-    if torch.isfinite(change).all():
-        ranks = change.argsort(1).argsort(1) + 1
-    return ranks.cpu().numpy().astype(np.uint16), loss, time.perf_counter() - began
+def _run(trial: Trial, seed: int, between: tuple[Tensor, Tensor], folder: Path) -> NDArray[np.uint16]:
+    path = folder / f"{trial.group}-{trial.model.replace(' ', '_')}-{trial.ratio:g}-{seed}.npy"
+    if not path.exists():
+        change = trial.train(seed, *between)
+        ranks = torch.zeros_like(change, dtype=torch.int64)
+        if torch.isfinite(change).all():
+            ranks = change.argsort(1).argsort(1) + 1
+        np.save(path, ranks.numpy().astype(np.uint16))
+        print(path.stem, flush=True)
+    return np.load(path)

@@ -10,8 +10,7 @@ import pytest
 import scansnap as ss
 from scansnap.corpus import count_job
 from scansnap.corpus.evidence import chance_distinctness, evidence
-from scansnap.corpus.windows import occurrences_of
-from tests.corpus.slow_counts import corpus_of, slow_tables, zipf_ids
+from tests.corpus.slow_counts import corpus_of, count_query, slow_tables, zipf_ids
 
 IDS = zipf_ids(20_000, 200)
 
@@ -28,7 +27,7 @@ def counts(tmp_path_factory) -> ss.Counts:
 def test_a_query_has_the_counts_of_its_occurrences_in_the_text(counts) -> None:
     assert len(counts.cuts) > 3
     for query in (0, 2, 50, 199):
-        stored, direct = counts.of(query), occurrences_of(IDS, query, 12, vocab_size=200).count()
+        stored, direct = counts.of(query), count_query(IDS, query, 12, vocab_size=200)
         assert (stored.counts != direct.counts).nnz == 0
         np.testing.assert_array_equal(stored.token_counts, direct.token_counts)
         np.testing.assert_array_equal(stored.next_counts, direct.next_counts)

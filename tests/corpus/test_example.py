@@ -6,11 +6,10 @@ import hashlib
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-
 import scansnap as ss
+from scansnap.corpus.evidence import chance_distinctness
 from scansnap.corpus.example import CLOSINGS, TOPICS, write_example
-from scansnap.corpus.windows import occurrences_of
+from tests.corpus.slow_counts import count_query
 
 
 def test_stories(tmp_path: Path) -> None:
@@ -38,11 +37,10 @@ def test_stories(tmp_path: Path) -> None:
 def test_topic_words_are_distinct_and_function_words_are_common() -> None:
     corpus = ss.read_corpus("example")
     word = {text: i for i, text in enumerate(corpus.words(range(corpus.vocab_size)))}
-    occurrences = occurrences_of(corpus.train, word["the"], 35)
-    counts = occurrences.count()
-    shuffled = occurrences.shuffled(np.random.default_rng(0)).count()
+    counts = count_query(corpus.train, word["the"], 35, corpus.vocab_size)
     topical = [word[topic.people[0]] for topic in TOPICS]
     common = [word[text] for text in ("the", ".", "in", "one", "at")]
     assert counts.distinctness[topical].min() > 4 * counts.distinctness[common].max()
     # 18 words with about a hundred counts each: far more than chance alone gives any of them
-    assert (counts.distinctness[topical] > 1.3 * shuffled.distinctness[topical]).all()
+    by_chance = chance_distinctness(counts.next_counts / counts.num_occurrences, counts.token_counts[topical])
+    assert (counts.distinctness[topical] > 1.3 * by_chance).all()

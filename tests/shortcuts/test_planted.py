@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.shortcuts import CASES, evaluate
+from benchmarks.shortcuts import CASES, evaluate, noise
 
 import scansnap as ss
 
@@ -31,6 +31,16 @@ def test_words_of_long_texts_are_explained_by_length() -> None:
     assert sum(finding.kind == "word" for finding in by_length) > 5
     assert "distinct only through another feature (length: at most" in by_length[-1].explain()
     assert all(finding.p <= 0.05 / found.num_tests for finding in by_length)
+
+
+def test_a_capitalized_word_is_named_and_not_the_casing_that_it_brings() -> None:
+    """No other text has a capital letter, so the word and the casing are in exactly the same texts."""
+    rows = [{**row, "text": row["text"].lower()} for row in noise(np.random.default_rng(0))]
+    for row in [row for row in rows if row["label"] == "a"][:100]:
+        row["text"] += " Zorp"
+    found = ss.shortcuts(rows, text="text", label="label", progress=False)
+    assert "zorp" in [finding.name for finding in found.shortcuts]
+    assert not [finding for finding in found.shortcuts if finding.kind == "casing"]
 
 
 @pytest.mark.parametrize(

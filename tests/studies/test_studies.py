@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from token_choice import count_tokens, rank_correlations
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+TYPES = {"2000": 491, "20000": 3325, "200000": 13679}
 
 
 @pytest.fixture(scope="module")
@@ -84,27 +86,39 @@ def test_snap_tells_a_falling_rate_from_a_vanishing_residual() -> None:
 
 
 def test_predictions(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rungs and one ratio; what is stored between training and scoring is read back; tables are written."""
-    monkeypatch.setattr(prediction, "QUERIES", 12)
-    methods = ("settled", "first_drive", "theorem_3", "population 10")
-    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in methods})
-    monkeypatch.setattr(prediction, "TIMES", ())
+    """Three rungs and one ratio: tuned on one stretch, evaluated on another; runs are read again; a page is written."""
+    for name, value in {"QUERIES": 12, "TIMES": (300.0,), "SIZE": 12_000, "EVALUATION": 14_000, "LEAST": 20}.items():
+        monkeypatch.setattr(prediction, name, value)
     monkeypatch.setattr(trials, "RATIOS", (10.0,))
-    monkeypatch.setattr(trials, "CLIMB", {"width 50": trials.CLIMB["width 50"], "positions": trials.CLIMB["positions"]})
-    monkeypatch.setattr(trials, "ALONE", {})
-    monkeypatch.setattr(make_predictions, "read_corpus", lambda text, progress: corpus)
-    make_predictions.run("example", ["yz", "ladder"], "cpu", 2, 1, tmp_path)
-    make_predictions.score(corpus, tmp_path, tmp_path / "scores.json")
-    story = tmp_path / "story.md"
-    story.write_text((DOCS / "prediction.md").read_text())
-    make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
-    page = (tmp_path / "page.md").read_text()
-    assert "| the first drive | 0." in story.read_text()
-    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12", "| ratio 10 | 0."):
-        assert words in page, words
-    changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")
-    ranks = np.sort(changes["change"].values[0, 0, 0])
+    monkeypatch.setattr(trials, "CLIMB", {name: trials.CLIMB[name] for name in ("embeddings", "clipping", "dropout")})
+    options = {"text": corpus, "num_seeds": 2, "tuning_seeds": 1, "folder": tmp_path / "runs"}
+    dataset = prediction.prepare(**options)
+    assert len(list((tmp_path / "runs" / "tuning").iterdir())) == 1
+    assert len(list((tmp_path / "runs" / "evaluation").iterdir())) == 2 * (1 + 2 + 3)
+    ranks = np.sort(np.load(tmp_path / "runs" / "evaluation" / "ladder-dropout-10-0.npy")[0])
     np.testing.assert_array_equal(ranks, np.arange(1, len(ranks) + 1))
+    monkeypatch.setattr(trials.Trial, "train", None, raising=False)
+    xr.testing.assert_equal(dataset, prediction.prepare(**options))
+    assert len(prediction.trends(dataset)) == 6 * 2 * 2
+    make_text.write_json(dataset.assign_attrs(types=json.dumps(TYPES)), tmp_path / "scores.json")
+    make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path)
+    page = (tmp_path / "page.md").read_text()
+    for words in ("| (Y, Z) | 10 | 0.", "| dropout | 10 |", "| the first drive |", "| 300 | 0.75 | 0.", "for all 24"):
+        assert words in page, words
+
+
+def test_a_prediction_that_is_no_better_than_its_control_does_not_hold() -> None:
+    """The committed numbers, with the control in place of the prediction: nothing is more than shuffled text."""
+    dataset = committed("prediction")
+    found = {trend.statement: trend.verdict for trend in prediction.trends(dataset)}
+    assert {model for model, verdict in found.items() if "shuffled" in model and verdict == "holds"} == {
+        f"More than shuffled text: (Y, Z), ratio {ratio}, {method}"
+        for ratio in (1, 10, 100)
+        for method in ("settled", "population")
+    }
+    same = dataset["partial_of_query"].sel(source="control").values
+    dataset["partial_of_query"][:] = same[..., None] + 1e-9 * np.random.default_rng(0).normal(size=(*same.shape, 2))
+    assert not [t for t in prediction.trends(dataset) if "shuffled" in t.statement and t.verdict == "holds"]
 
 
 @pytest.mark.parametrize("attention", ["free", "bilinear"])
@@ -130,7 +144,20 @@ def test_with_orthogonal_embeddings_the_lowest_rung_is_yz(corpus, attention: str
     assert z.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("rung", [*trials.CLIMB.values(), *trials.ALONE.values()][2:], ids=str)
+def test_clipping_bounds_the_step() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(0, 9, (5, 7))
+    moves = []
+    for clip in (None, 1e-3):
+        ours = LadderModel(Rung(width=8, attention="bilinear", clip=clip), vocab_size=9, window=6)
+        before = [parameter.detach().clone() for parameter in ours.parameters()]
+        ours.step(ids[:, :-1], ids[:, 1:], lr_y=1.0, lr_z=1.0)
+        moves.append(sum(float((new - old).square().sum()) for new, old in zip(ours.parameters(), before, strict=True)))
+    assert moves[0] > 1e-4
+    assert moves[1] == pytest.approx(1e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize("rung", trials.CLIMB.values(), ids=str)
 def test_every_rung_learns(rung: Rung) -> None:
     torch.manual_seed(0)
     ids = torch.randint(0, 9, (5, 7))

@@ -72,8 +72,6 @@ def classes_from_counts(
     >>> ss.classes_from_counts(counts, queries=["in", "to"], next_tokens=3, tokens=8).num_classes
     2
     """
-    if not isinstance(counts, Counts):
-        raise InputError(f"counts is {type(counts).__name__}: give what count_corpus(...) or read_counts(...) returns.")
     most_next, most_tokens = integer("next_tokens", next_tokens, least=1), integer("tokens", tokens, least=1)
     wanted = frequent_queries(counts, queries) if isinstance(queries, int) else queries
     pairs: list[tuple[int, int]] = []

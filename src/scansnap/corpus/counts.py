@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 STORE_TYPE, FORMAT = "counts", 3
-VOCABULARY, TOKENIZER, EARLIER_INFO = "vocabulary.parquet", "tokenizer", "counts.json"
+VOCABULARY, TOKENIZER = "vocabulary.parquet", "tokenizer"
 MARGINS = ("query_count", "next_count", "context_count")
 """c(m), c(n) and c(l), by token."""
 
@@ -215,11 +215,6 @@ def store_info(counts: dict[str, Any] | None, job: dict[str, Any] | None = None)
 def check_store_type(folder: CheckedFolder) -> None:
     """Refuse a folder with something else, or with counts of another format."""
     if not folder.committed:
-        if (folder.root / EARLIER_INFO).exists():
-            raise StoreError(
-                f"the counts in {folder.root} were written by an earlier version of scansnap: count the text again, "
-                "into another folder."
-            )
         return
     if folder.info.get("type") != STORE_TYPE:
         raise StoreError(f"{folder.root} holds no counts: give the folder that `scansnap corpus count` wrote.")

@@ -83,8 +83,6 @@ def predict(
     """
     if isinstance(text, str | Path):
         text = read_corpus(text, progress=progress)
-    if not isinstance(text, Corpus) and not _is_counts(text):
-        raise InputError(f"text is {type(text).__name__}: give what read_corpus(...) or count_corpus(...) returns.")
     _check_memory(text.vocab_size, options)
     dataset = _dataset(text, options)
     if store is not None:
@@ -92,10 +90,6 @@ def predict(
 
         save(dataset, store)
     return dataset
-
-
-def _is_counts(text: object) -> bool:
-    return isinstance(text, Counts)
 
 
 def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:

@@ -29,7 +29,7 @@ occurrences show how large it is when next tokens are unrelated to their context
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -38,11 +38,6 @@ from scipy import sparse
 
 from scansnap.corpus.loops import count_windows, find_positions, new_sums, stable_order
 from scansnap.corpus.tables import CountRows, Table
-from scansnap.runtime.errors import InputError
-from scansnap.validation.checks import integer
-
-BLOCK_ROWS = 2**18
-"""Rows in memory beside the counts of one query."""
 
 TABLES = ("bigrams", "pairs", "triples")
 """c(m, n), c(l, m) and c(l, m, n)."""
@@ -66,22 +61,16 @@ class Occurrences:
     next_tokens: NDArray[np.int32]
 
     @classmethod
-    def sort(
-        cls, positions: NDArray[np.int64], queries: NDArray[np.int32], next_tokens: NDArray[np.int32], vocab_size: int
-    ) -> Occurrences:
-        """Occurrences that are given in any order."""
-        order = stable_order(next_tokens, vocab_size)
-        order = order[stable_order(queries[order], vocab_size)]
-        return cls(positions[order], queries[order], next_tokens[order])
-
-    @classmethod
     def find(cls, ids: NDArray[np.int32], first: int, stop: int, queries: range, vocab_size: int) -> Occurrences:
         """The occurrences of a range of queries at positions first .. stop-1, each of which has a next token."""
         positions = find_positions(ids, first, stop, queries.start, queries.stop)
-        return cls.sort(positions, ids[positions], ids[positions + 1], vocab_size)
+        found, next_tokens = ids[positions], ids[positions + 1]
+        order = stable_order(next_tokens, vocab_size)
+        order = order[stable_order(found[order], vocab_size)]
+        return cls(positions[order], found[order], next_tokens[order])
 
     def count(
-        self, ids: NDArray[np.int32], *, window: int, vocab_size: int, least: int = 1, block: int = BLOCK_ROWS
+        self, ids: NDArray[np.int32], *, window: int, vocab_size: int, least: int = 1, block: int = 2**18
     ) -> Iterator[tuple[str, CountRows]]:
         """The rows of each table, in blocks of at most `block` and `vocab_size` rows.
 
@@ -166,47 +155,3 @@ class ContextCounts:
         complete = (self.token_counts > 0) & (self.counts.sum(axis=1) == self.token_counts)
         # a divergence is never negative, but rounding can make it so
         return np.where(complete, np.maximum(divergence, 0.0), np.nan)
-
-
-@dataclass(frozen=True, eq=False)
-class QueryOccurrences:
-    """Where a query token occurs in a text, and what follows it there; `occurrences_of` makes it."""
-
-    query: int
-    window: int
-    vocab_size: int
-    ids: NDArray[np.integer]
-    positions: NDArray[np.int64]
-    next_tokens: NDArray[np.integer]
-
-    def count(self) -> ContextCounts:
-        """The counts of the windows that end there."""
-        queries = np.full(len(self.positions), self.query, np.int32)
-        occurrences = Occurrences.sort(self.positions, queries, self.next_tokens.astype(np.int32), self.vocab_size)
-        ids = np.asarray(self.ids, np.int32)
-        blocks = occurrences.count(ids, window=self.window, vocab_size=self.vocab_size, block=BLOCK_ROWS)
-        return ContextCounts.from_rows(self.query, self.window, self.vocab_size, blocks)
-
-    def shuffled(self, rng: np.random.Generator) -> QueryOccurrences:
-        """The same windows with the next tokens permuted over them."""
-        return replace(self, next_tokens=rng.permutation(self.next_tokens))
-
-
-def occurrences_of(
-    ids: NDArray[np.integer], query: int, window: int, *, vocab_size: int | None = None
-) -> QueryOccurrences:
-    """The occurrences of a query token, for windows of `window` tokens that end with it.
-
-    `vocab_size` is by default one more than the largest id.
-    """
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size < 2:
-        raise InputError(f"ids has shape {ids.shape} and type {ids.dtype}: give a list of at least two whole numbers.")
-    window = integer("window", window, least=2)  # the query and at least one token before it
-    largest = int(ids.max())
-    vocab_size = largest + 1 if vocab_size is None else vocab_size
-    if largest >= vocab_size or ids.min() < 0:
-        raise InputError(f"ids range from {ids.min()} to {largest}: give ids from 0 to below vocab_size, {vocab_size}.")
-    positions = np.flatnonzero(ids[:-1] == query)
-    if not positions.size:
-        raise InputError(f"token {query} never occurs before another token: give a query token that does.")
-    return QueryOccurrences(query, window, vocab_size, ids, positions, np.asarray(ids[positions + 1]))

@@ -159,7 +159,8 @@ def _explanations(texts: LabeledTexts, evidence: Distinctness, chosen: IntArray,
     own = ~texts.is_test
     kind = np.array([features[i].kind for i in chosen])
     is_plain = np.isin(kind, PLAIN_KINDS)
-    rank = np.where(kind == "length", 2, np.where(is_plain, 0, 1))  # among equals, a word is simpler than length
+    # among equals, a pattern is simpler than its words, and a word simpler than length and casing
+    rank = np.where(np.isin(kind, ("length", "casing")), 2, np.where(is_plain, 0, 1))
     order = np.lexsort((rank, -evidence.z[chosen, label].round(6)))
     chosen, label, kind, is_plain = chosen[order], label[order], kind[order], is_plain[order]
     explained: dict[int, int] = {}

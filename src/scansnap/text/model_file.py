@@ -1,11 +1,10 @@
 """A trained text model on disk: a checked folder with its parameters (safetensors) and its tokenizer.
 
-The manifest describes the model's shape.  Earlier versions wrote the shape to a file of its own, `shape.json`.
+The manifest describes the model's shape.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from scansnap.text.yz import YZText
 
 TextModel = TextTransformer | YZText
 
-SHAPE = "shape.json"
 PARAMETERS = "model.safetensors"
 
 
@@ -36,7 +34,6 @@ def save_model(model: TextModel, tokenizer: Tokenizer, folder: Path) -> None:
     from safetensors.torch import save_file
 
     def write(folder: Path) -> dict[str, Any]:
-        (folder / SHAPE).unlink(missing_ok=True)
         parameters = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
         save_file(parameters, folder / PARAMETERS)
         tokenizer.save(folder)
@@ -59,9 +56,11 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextMo
     if not is_model(folder):
         raise StoreError(f"{folder} contains no trained text model: give the folder that a finished run wrote.")
     try:
-        description = _description(folder)
+        checked = CheckedFolder(folder)
+        checked.refuse_damage("train it again")
+        description = dict(checked.info)
         expected = description.pop("tokenizer")
-        model = _empty_model(description.pop("model", "transformer"), description)
+        model = _empty_model(description.pop("model"), description)
         model.load_state_dict(load_file(folder / PARAMETERS), assign=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise StoreError(f"the model in {folder} is damaged ({brief(error)}): train it again.") from None
@@ -83,16 +82,6 @@ def _empty_model(kind: str, shape: dict[str, Any]) -> TextModel:
         return YZText(YZShape(**shape))
 
 
-def _description(folder: Path) -> dict[str, Any]:
-    """The shape and the tokenizer's fingerprint; refuses a damaged model."""
-    checked = CheckedFolder(folder)
-    if checked.committed:
-        checked.refuse_damage("train it again")
-        return dict(checked.info)
-    description = dict(json.loads((folder / SHAPE).read_bytes()))
-    return {name: value for name, value in description.items() if name not in ("files", "crc32")}
-
-
 def is_model(folder: Path) -> bool:
     """Whether a folder holds a trained text model."""
-    return (folder / PARAMETERS).exists() and ((folder / SHAPE).exists() or "tokenizer" in CheckedFolder(folder).info)
+    return (folder / PARAMETERS).exists() and "tokenizer" in CheckedFolder(folder).info

@@ -128,10 +128,6 @@ def text_training(
     >>> print(tuple(training.model.decoder.shape))
     (288, 8)
     """
-    if not isinstance(corpus, Corpus):
-        raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
-    if not isinstance(options, TextOptions | YZTextOptions):
-        raise InputError(f"options is {type(options).__name__}: give TextOptions or YZTextOptions.")
     shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
     shape = shape_of(options, vocab_size=corpus.vocab_size)
     columns = Columns(corpus.train, options.batch_size, shape.window)
