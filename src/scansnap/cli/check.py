@@ -36,8 +36,6 @@ def check(
 
 
 def _sentence(store: Path, condition: Condition) -> str:
-    if not condition.has_checksums:
-        return f"{store} was written by an earlier version, so damage would not be noticed"
     lost = [name for name, files in condition.damaged.items() if files]
     words = f"{len(condition.damaged) - len(lost)} of {len(condition.damaged)} parts are intact"
     return f"{store}{'' if condition.complete else ' is unfinished'}: {words}"

@@ -55,7 +55,6 @@ WHOLE = "the store"
 class Condition:
     """The result of reading every file of a store."""
 
-    has_checksums: bool
     complete: bool
     damaged: dict[str, list[str]]
     """The damaged files of each part of the store; an intact part has none."""
@@ -206,7 +205,7 @@ class CheckedFolder:
         parts: dict[str, list[str]] = {part_of(name) or WHOLE: [] for name in sorted(self.files)}
         for name in self.damaged():
             parts[part_of(name) or WHOLE].append(name)
-        return Condition(True, True, parts)
+        return Condition(True, parts)
 
     def refuse_damage(self, advice: str = "") -> None:
         """Read every file, and raise a `StoreError` if one is damaged."""
