@@ -19,8 +19,9 @@ from scansnap.cli.app import main
 from scansnap.storage.files import checksummed_json, read_checksummed_json
 from scansnap.storage.folder import MANIFEST, CheckedFolder
 from scansnap.text.model_file import load_model, model_folder
+from tests.faults.hurry import hurry
 from tests.faults.power_cut import Tree, cuts, write_tree
-from tests.faults.works import OPTIONS, WORKS, Numbers, Work, counts, hurry, outcome, text, watch
+from tests.faults.works import OPTIONS, WORKS, Numbers, Work, counts, outcome, text, watch
 
 KINDS = ("one bit flipped", "truncated", "deleted", "emptied", "a byte appended", "zeros in place of a part")
 
@@ -65,7 +66,7 @@ def after_damage(folder: Path, work: Work, count: int, seed: int = 0) -> Counter
     root, copy, expected = folder / "work", folder / "copy", list[Numbers]()
     root.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        hurry(patch)
+        hurry(patch.setattr)
         trees = cuts(root, lambda: expected.append(work(root)), draws=0, every=10)
         patch.setattr("os.fsync", lambda handle: None)
         draw, seen = random.Random(seed), Counter[str]()
@@ -165,7 +166,7 @@ def test_a_pickle_in_a_zarr_store_is_not_run(tmp_path, metadata: dict[str, Any],
 
 
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch) -> None:
-    hurry(monkeypatch)
+    hurry(monkeypatch.setattr)
     for name, rate in (("a", 1.0), ("b", 2.0)):
         with monkeypatch.context() as patch:
             patch.setattr("scansnap.results.store.RunStore.finish", lambda self, coordinates: 1 / 0)

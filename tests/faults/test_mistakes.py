@@ -14,12 +14,13 @@ from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
-from tests.faults.works import OPTIONS, hurry
+from tests.faults.hurry import hurry
+from tests.faults.works import OPTIONS
 
 
 def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> None:
     """A shard of which only some runs are done is run again."""
-    hurry(monkeypatch)
+    hurry(monkeypatch.setattr)
     options: dict[str, Any] = {**OPTIONS, "lr_y": [1.0, 2.0, 3.0], "seeds": range(4), "steps": 2}
     expected, run_shard, shards = ss.sweep("syn-small", **options), sweeping.run_shard, list[Any]()
 
