@@ -44,9 +44,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from scansnap.dynamics.kernel_data import ADAM, ENTRY, LENGTH, MEAN, SGD, SIGN, SUM
+from scansnap.storage.code_cache import njit
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
