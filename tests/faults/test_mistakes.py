@@ -17,6 +17,7 @@ from scansnap.dynamics.grid import make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import by_kind, count_verdicts
+from scansnap.shortcuts.judging import number_of_tests
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
 from tests.monitor.looks import even, first, look, series
@@ -127,7 +128,23 @@ def test_a_quantity_that_is_missing_at_the_last_snapshot_is_not_judged() -> None
     assert "sink" not in count_verdicts(looks)
 
 
+def test_a_step_beyond_64_bits_is_refused_and_the_watch_goes_on() -> None:
+    model = Announced()
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy",))
+    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
+    with pytest.raises(ss.InputError, match=r"step is 9223372036854775808: give a whole number below 2\^63"):
+        watch.step(2**63)
+    watch.step(2**63 - 1)
+    assert watch.dataset["step"].values[-1] == 2**63 - 1
+
+
 def test_a_layer_shows_the_head_of_which_a_verdict_holds_the_longest() -> None:
     late, early = ([even(8)] * begin + [first(8, 0.9)] * (4 - begin) for begin in (3, 1))
     kinds = by_kind(series([np.stack(heads)[None] for heads in zip(late, early, strict=True)]))
     assert (kinds["sink"][0].first.head, kinds["sink"][0].first.since) == (1, 50)
+
+
+def test_pairs_whose_smallest_p_is_the_level_itself_count_as_tests() -> None:
+    """Three pairs can reach 0.05, so that a level of 0.1 over two tests would admit all three."""
+    assert number_of_tests(np.array([0.05] * 3), 0.1) == 3
+    assert number_of_tests(np.array([0.05] * 2), 0.1) == 2
