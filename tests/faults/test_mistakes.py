@@ -41,6 +41,19 @@ def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> Non
     assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
 
 
+def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:
+    calls = list[Any]()
+
+    def wrong(shard: Any) -> Any:
+        calls.append(shard)
+        raise ss.InputError("no.")
+
+    monkeypatch.setattr(sweeping, "run_shard", wrong)
+    with pytest.raises(ss.InputError, match=r"^no\.$"):
+        ss.sweep("syn-small", **OPTIONS, steps=2, retries=2)
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize("more", [{}, {"init": "uniform"}, {"optimizer": "adam"}, {"record": "decoder"}], ids=str)
 def test_a_shard_allows_for_the_memory_of_its_runs(more: dict[str, Any]) -> None:
     """At least that of the engine's state and of the records; a vocabulary of 20,000 makes both large."""

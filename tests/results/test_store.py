@@ -158,23 +158,6 @@ def test_unwritable_folder(tmp_path, result) -> None:
         ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, store=tmp_path / "file" / "r.zarr")
 
 
-def test_without_zarr_results_still_come_back(monkeypatch, tmp_path, result) -> None:
-    import builtins
-
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "zarr":
-            raise ImportError("no zarr")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2).sizes["step"] == 3
-    with pytest.raises(ss.StoreError, match="pip install zarr"):
-        ss.save(result, tmp_path / "r.zarr")
-    shutil.rmtree(tmp_path)
-
-
 def _verbs(folder: Path) -> dict[str, Callable[..., xr.Dataset]]:
     """Every verb that goes on with a store, and its options."""
     small: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, "seq_len": 8}

@@ -405,11 +405,7 @@ def runs_done(path: Path) -> int:
 
 
 def _zarr() -> ModuleType:
-    """The module that writes zarr stores; refused if zarr is not installed."""
-    try:
-        import zarr  # noqa: F401
-    except ImportError:
-        raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
+    """The module that writes zarr stores, imported late: zarr takes as long as all else."""
     from scansnap.storage import zarr_store
 
     return zarr_store

@@ -181,10 +181,7 @@ class CheckedFolder:
 
     def damaged(self) -> list[str]:
         """The files that are missing or whose bytes differ from those that were written."""
-        return [name for name in self.files if not self._is_intact(name)]
-
-    def _is_intact(self, name: str) -> bool:
-        return self._intact_path(name) is not None
+        return [name for name in self.files if self._intact_path(name) is None]
 
     def _intact_path(self, name: str) -> Path | None:
         for path in (self.root / name, self._new(name)):
