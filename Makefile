@@ -55,11 +55,11 @@ explorer: $(WEB)
 docs: $(READY)
 	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs build/site
 
-## Build the sdist and the wheel, check their content, and try the wheel with the Pythons on this machine.
+## Build the sdist and the wheel, check their content, and try the wheel.
 wheel-check: $(READY)
 	$(BIN)/python release/check.py --short
 
-## The same with more commands, and collect all tests; dist/ then has the files to publish.
+## The same with PyTorch, every Python on this machine and the README's commands; dist/ then has the files to publish.
 release-check: $(READY)
 	$(BIN)/python release/check.py
 

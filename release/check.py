@@ -9,8 +9,8 @@
 4. In a fresh environment for each Python, outside of the source tree, the wheel is installed with the versions of
    `constraints.txt`, and the commands of SMOKE and of the README run.  Pythons that are not on this machine are named.
 
-`--short` leaves out 3, and all but the first commands with Pythons other than the one that runs it.  The files of
-`dist/` are what to publish.
+`--short` leaves out 3, other Pythons than the one that runs it, and the commands of the README, which have a test of
+their own.  The files of `dist/` are what to publish.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ SMOKE = (
 )
 """Commands, and what each must say."""
 
-FIRST = 3
-"""How many of them are tried in short."""
-
 SMOKE_TORCH = (("text train example --model yz --lr-z 30 --steps 40", "validation loss"),)
 """The same for what needs PyTorch, on the Python that runs this program: for others it may be very large."""
 
@@ -74,12 +71,13 @@ class Failed(Exception):
 def main() -> None:
     """Do all of it."""
     parser = argparse.ArgumentParser(description="Build, check and try what would be published.")
-    parser.add_argument("--short", action="store_true", help="try little with other Pythons, collect no tests")
-    parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="the Pythons to try the wheel with")
+    parser.add_argument("--short", action="store_true", help="try one Python and few commands, collect no tests")
+    parser.add_argument("--pythons", nargs="+", help="the Pythons to try the wheel with")
     words = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="scansnap-release-") as folder:
-            check(Path(folder), words.pythons, short=words.short)
+            pythons = words.pythons or ((sys.executable,) if words.short else PYTHONS)
+            check(Path(folder), pythons, short=words.short)
     except Failed as failure:
         sys.exit(f"release check: {failure}")
 
@@ -100,9 +98,9 @@ def check(folder: Path, pythons: Iterable[str], *, short: bool) -> None:
             continue
         version = version_of(python)
         with step(f"trying the wheel with Python {version}"):
-            is_own = name == sys.executable
-            commands = SMOKE[:FIRST] if short and not is_own else (*SMOKE, *README[False])
-            try_wheel(python, wheel, folder / f"python-{version}", commit, commands, with_torch=is_own)
+            commands = SMOKE if short else (*SMOKE, *README[False])
+            with_torch = name == sys.executable and not short
+            try_wheel(python, wheel, folder / f"python-{version}", commit, commands, with_torch=with_torch)
     print(f"ready to publish: {sdist.name} and {wheel.name} in {sdist.parent}")
 
 

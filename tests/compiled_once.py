@@ -17,11 +17,10 @@ import scansnap as ss
 KERNELS: dict[str, Callable[[], object]] = {
     "training, single": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1),
     "training, double": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, dtype="float64"),
+    "switches, single": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, heads=2),
+    "switches, double": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, heads=2, dtype="float64"),
     "flow": lambda: ss.flow("syn-small", lr_y=1.0, lr_z=1.0, times=[1.0]),
-    "layers, single": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, layers=2, init="uniform"),
-    "layers, double": lambda: ss.train(
-        "syn-small", lr_y=1.0, lr_z=1.0, steps=1, layers=2, init="uniform", dtype="float64"
-    ),
+    "flow, switches": lambda: ss.flow("syn-small", lr_y=1.0, lr_z=1.0, times=[1.0], heads=2),
 }
 
 

@@ -5,27 +5,17 @@ After it, while Python shuts down, signals are ignored.
 
 Characters that the output cannot encode are written as escapes, and output that a closed pipe or a full disk did not
 take is dropped.
-
-The garbage collector inspects all objects whenever their number has grown by a quarter.  Those of imported modules stay
-anyway, and inspecting them took a tenth of the time of a short command.
 """
 
 import contextlib
-import gc
 import io
 import os
 import signal
 import sys
 
-FULL_COLLECTION = 100
-"""Collections of younger objects before one of all objects: more than the imports of any command make.  Peak memory is
-the same (within 1%), since young cycles are collected as before."""
-
 
 def run() -> None:
     """Run `main`, and let no signal show a traceback before or after it."""
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, FULL_COLLECTION)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell makes background jobs ignore it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from scansnap.cli.app import main

@@ -136,6 +136,7 @@ while status != 0:
 """
 
 
+@pytest.mark.slow  # `tests/faults/test_disk.py` simulates kills at some moments
 def test_killed_at_any_moment_it_goes_on_to_the_same_counts(tmp_path) -> None:
     """Kills at random moments of counting, adding and adding up; counts that can be read are complete."""
     ids = zipf_ids(6000, 60)

@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from tests.faults.calls import stop_before_long_work
+from tests.faults.hurry import hurry
 from tests.faults.test_calls import CLAIMS, GROUPS, call_with_nonsense
 from tests.faults.test_commands import run_spoiled
 from tests.faults.test_damage import after_damage
 from tests.faults.test_disk import after_power_cuts, on_full_disks
 from tests.faults.test_files import read_spoiled_files
 from tests.faults.test_writers import COMMANDS, after_kills, together
-from tests.faults.works import WORKS, hurry
+from tests.faults.works import WORKS
 
 Row = tuple[str, Callable[[Path, pytest.MonkeyPatch], Counter[str]]]
 
@@ -42,11 +43,11 @@ def rows(scale: float, seed: int) -> Iterator[Row]:
         yield f"writers {name}", lambda folder, patch, name=name: together(folder, name, share(20))
 
         def disk(folder: Path, patch: pytest.MonkeyPatch, work=work) -> Counter[str]:  # type: ignore[no-untyped-def]
-            hurry(patch)
+            hurry(patch.setattr)
             return after_power_cuts(folder, work, draws=2, every=round(1 / scale))
 
         def full(folder: Path, patch: pytest.MonkeyPatch, work=work) -> Counter[str]:  # type: ignore[no-untyped-def]
-            hurry(patch)
+            hurry(patch.setattr)
             return on_full_disks(folder, work, every=round(1 / scale))
 
         yield f"power-cuts {name}", disk

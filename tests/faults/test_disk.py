@@ -19,14 +19,15 @@ from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.storage import files
 from scansnap.storage.folder import CheckedFolder
 from tests.corpus.slow_counts import corpus_of, zipf_ids
+from tests.faults.hurry import hurry
 from tests.faults.power_cut import cuts, write_tree
-from tests.faults.works import OPTIONS, WORKS, Work, hurry, outcome
+from tests.faults.works import OPTIONS, WORKS, Work, outcome
 from tests.small_text import small_corpus
 
 
 @pytest.fixture(autouse=True)
 def _many_checkpoints(monkeypatch, tmp_path) -> None:
-    hurry(monkeypatch)
+    hurry(monkeypatch.setattr)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from torch import Tensor, nn
 
 import scansnap as ss
@@ -14,12 +15,17 @@ from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
-from tests.faults.works import OPTIONS, hurry
+from scansnap.monitor.verdict_rules import ROUNDED
+from scansnap.monitor.verdicts import by_kind, count_verdicts
+from scansnap.shortcuts.judging import number_of_tests
+from tests.faults.hurry import hurry
+from tests.faults.works import OPTIONS
+from tests.monitor.looks import even, first, look, series
 
 
 def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> None:
     """A shard of which only some runs are done is run again."""
-    hurry(monkeypatch)
+    hurry(monkeypatch.setattr)
     options: dict[str, Any] = {**OPTIONS, "lr_y": [1.0, 2.0, 3.0], "seeds": range(4), "steps": 2}
     expected, run_shard, shards = ss.sweep("syn-small", **options), sweeping.run_shard, list[Any]()
 
@@ -33,6 +39,19 @@ def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> Non
     with pytest.raises(KeyboardInterrupt):
         ss.sweep("syn-small", **options, shard_size=1, store=tmp_path / "s.zarr")
     assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
+
+
+def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:
+    calls = list[Any]()
+
+    def wrong(shard: Any) -> Any:
+        calls.append(shard)
+        raise ss.InputError("no.")
+
+    monkeypatch.setattr(sweeping, "run_shard", wrong)
+    with pytest.raises(ss.InputError, match=r"^no\.$"):
+        ss.sweep("syn-small", **OPTIONS, steps=2, retries=2)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("more", [{}, {"init": "uniform"}, {"optimizer": "adam"}, {"record": "decoder"}], ids=str)
@@ -82,3 +101,63 @@ def test_the_largest_of_negative_logits_is_negative() -> None:
     watch.attention(model, queries_and_keys=lambda module, x: (-module.key.abs() - 1, module.key.abs() + 1))
     expected = (-(model.key.abs() + 1) @ (model.key.abs() + 1).mT / 2).max()
     np.testing.assert_allclose(watch.dataset["largest_logit"].values.squeeze(), expected, rtol=1e-5)
+
+
+def test_a_head_with_one_row_that_is_not_finite_has_no_numbers() -> None:
+    model = Announced()
+    model.query, model.key = model.query.repeat(1, 2, 1, 1), model.key.repeat(1, 2, 1, 1)
+    model.query[0, 0, 3] = torch.nan
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy",))
+    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
+    assert np.isfinite(watch.dataset["entropy"].values.squeeze()).tolist() == [False, True]
+
+
+def test_the_mean_of_a_negative_quantity_is_negative() -> None:
+    @ss.head_quantity(long_name="minus the entropy")
+    def minus_entropy(rows: ss.Rows) -> Tensor:
+        return -rows.entropy
+
+    model = Announced()
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy", minus_entropy))
+    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
+    expected = torch.special.entr((model.query @ model.key.mT / 2).double().softmax(-1)).sum(-1).mean()
+    np.testing.assert_allclose(watch.dataset["minus_entropy"].values.squeeze(), -expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("lengths", "explodes"), [(0.9, True), (1.1, False)])
+def test_logits_explode_if_they_reach_the_limit_within_the_length_of_the_run(lengths: float, explodes: bool) -> None:
+    steps, last = np.arange(21) * 50, 40.0
+    logits = last * (ROUNDED / last) ** ((steps - steps[-1]) / (lengths * steps[-1]))
+    looks = [look(int(step), even(4)[None, None], logit=logit) for step, logit in zip(steps, logits, strict=True)]
+    verdicts = ss.judge_heads(xr.concat(looks, "step", data_vars="minimal"), ["exploding-logits"])
+    assert bool(verdicts) == explodes
+
+
+def test_a_quantity_that_is_missing_at_the_last_snapshot_is_not_judged() -> None:
+    looks = series([np.stack([first(8, 0.9)] * 2)[None]] * 3)
+    looks["first_token"][-1, 0, 0] = np.nan
+    assert [verdict.head for verdict in ss.judge_heads(looks, ["sink"])] == [1]
+    looks["first_token"][-1, 0, 1] = np.nan
+    assert "sink" not in count_verdicts(looks)
+
+
+def test_a_step_beyond_64_bits_is_refused_and_the_watch_goes_on() -> None:
+    model = Announced()
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy",))
+    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
+    with pytest.raises(ss.InputError, match=r"step is 9223372036854775808: give a whole number below 2\^63"):
+        watch.step(2**63)
+    watch.step(2**63 - 1)
+    assert watch.dataset["step"].values[-1] == 2**63 - 1
+
+
+def test_a_layer_shows_the_head_of_which_a_verdict_holds_the_longest() -> None:
+    late, early = ([even(8)] * begin + [first(8, 0.9)] * (4 - begin) for begin in (3, 1))
+    kinds = by_kind(series([np.stack(heads)[None] for heads in zip(late, early, strict=True)]))
+    assert (kinds["sink"][0].first.head, kinds["sink"][0].first.since) == (1, 50)
+
+
+def test_pairs_whose_smallest_p_is_the_level_itself_count_as_tests() -> None:
+    """Three pairs can reach 0.05, so that a level of 0.1 over two tests would admit all three."""
+    assert number_of_tests(np.array([0.05] * 3), 0.1) == 3
+    assert number_of_tests(np.array([0.05] * 2), 0.1) == 2

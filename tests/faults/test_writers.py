@@ -52,49 +52,55 @@ def read_result(store: Path, output: str) -> Numbers:
     return numbers(ss.load(store))
 
 
-COMMANDS: dict[str, tuple[str, Callable[[Path, str], Numbers]]] = {
+COMMANDS: dict[str, tuple[str, Callable[[Path, str], Numbers], str]] = {
     "train": (
         "train --preset syn-medium --steps 3000 --record-every 100 --record loss,attention_logits --batch-size 8 "
         "--store {store}",
         read_result,
+        "dynamics",
     ),
     "adam": (
         "train --preset syn-medium --steps 2000 --record-every 100 --record loss --optimizer adam --batch-size 8 "
         "--store {store}",
         read_result,
+        "dynamics",
     ),
     "layers": (
         "train --preset syn-small --layers 2 --init uniform --lr-y 0.5 --steps 60 --record loss --batch-size 8 "
         "--store {store}",
         read_result,
+        "dynamics",
     ),
-    "flow": ("flow --preset syn-medium --times log:1:1e9:40 --store {store}", read_result),
+    "flow": ("flow --preset syn-medium --times log:1:1e9:40 --store {store}", read_result, "dynamics"),
     "sweep": (
         "sweep --classes syn-small --lr-z 0.5,1 --lr-y 1,2 --seeds 0:20 --steps 200 --shard-size 4 --store {store}",
         read_result,
+        "dynamics",
     ),
     "text": (
         "text train example --steps 60 --record-every 10 --width 12 --feed-forward 8 --window 7 --batch-size 4 "
         "--store {store}",
         read_result,
+        "text",
     ),
     "counts": (
         "corpus count example --output {store}",
         lambda store, output: dict(stored_tables(ss.read_counts(store))),
+        "corpus",
     ),
     "shortcuts": (
         "shortcuts example --text review --label sentiment",
         lambda store, output: {name: value for name, value in json.loads(output).items() if "seconds" not in name},
+        "shortcuts",
     ),
 }
-"""Commands with the store that they write, and what they leave."""
+"""Commands with the store that they write, what they leave, and the package that does the work."""
 
 HURRY = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the program does before it imports
-import pytest
-from tests.faults.works import hurry
-hurry(pytest.MonkeyPatch(), 0.02)
+from tests.faults.hurry import hurry
+hurry(seconds=0.02, packages=(sys.argv.pop(1),))
 from scansnap.__main__ import run
 run()
 """
@@ -108,11 +114,11 @@ def after_kills(folder: Path, name: str, kills: int, seed: int = 0) -> Counter[s
     draw, seen = random.Random(f"{name} {seed}"), Counter[str]()
     environment = {**os.environ, "SCANSNAP_CACHE": str(folder / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    command, read = COMMANDS[name]
+    command, read, package = COMMANDS[name]
 
     def start(store: Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", HURRY, *command.format(store=store).split(), "--json"],
+            [sys.executable, "-c", HURRY, package, *command.format(store=store).split(), "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

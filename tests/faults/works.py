@@ -116,16 +116,6 @@ def cache(root: Path) -> Numbers:
 WORKS: dict[str, Work] = {work.__name__: work for work in (train, layers, sweep, flow, text, counts, watch, cache)}
 
 
-def hurry(patch: pytest.MonkeyPatch, seconds: float = -1.0) -> None:
-    """Write a checkpoint as often as possible, or at this interval in seconds."""
-    patch.setattr("scansnap.dynamics.train.CHECKPOINT_SECONDS", seconds)
-    patch.setattr("scansnap.dynamics.train.FIRST_PIECE", 2)
-    patch.setattr("scansnap.dynamics.train.PIECE_SECONDS", max(0.0, seconds))
-    patch.setattr("scansnap.dynamics.sweep.COMMIT_SECONDS", seconds)
-    patch.setattr("scansnap.text.train.CHECKPOINT_SECONDS", seconds)
-    patch.setattr("scansnap.corpus.count_job.PART_EVENTS", 400)
-
-
 def outcome(work: Work, root: Path, expected: Numbers) -> str:
     """What work on a folder comes to: "identical", "refused", or something that must not be, in capitals."""
     try:

@@ -16,7 +16,6 @@ import xarray as xr
 import scansnap as ss
 from scansnap.results import store
 from scansnap.storage.folder import MANIFEST, CheckedFolder
-from scansnap.validation.options import Options
 from tests.small_text import SMALL, small_corpus
 
 
@@ -115,9 +114,6 @@ def test_only_results_are_replaced(tmp_path, result) -> None:
         with pytest.raises(ss.StoreError, match="is not a result of scansnap"):
             ss.save(result, tmp_path / name, overwrite=True)
     assert (tmp_path / "notes.txt").read_text() == (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
-    xr.Dataset({"a": 1}).to_zarr(tmp_path / "other.zarr", zarr_format=2)
-    with pytest.raises(ss.StoreError, match="not a result of scansnap: open it with xarray"):
-        ss.load(tmp_path / "other.zarr")
 
 
 def test_a_missing_variable_is_said(tmp_path, result) -> None:
@@ -142,7 +138,7 @@ def test_damaged_stores(tmp_path, result) -> None:
     with pytest.raises(ss.StoreError, match=r"the file attention/\S+ of 'attention' has other bytes"):
         ss.load(path)
     (path / MANIFEST).unlink()
-    with pytest.raises(ss.StoreError, match="its manifest is missing"):
+    with pytest.raises(ss.StoreError, match=r"its manifest\.json is missing"):
         ss.load(path)
 
 
@@ -160,23 +156,6 @@ def test_unwritable_folder(tmp_path, result) -> None:
         ss.save(result, tmp_path / "file" / "r.zarr")
     with pytest.raises(ss.StoreError, match="cannot write"):
         ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, store=tmp_path / "file" / "r.zarr")
-
-
-def test_without_zarr_results_still_come_back(monkeypatch, tmp_path, result) -> None:
-    import builtins
-
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "zarr":
-            raise ImportError("no zarr")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2).sizes["step"] == 3
-    with pytest.raises(ss.StoreError, match="pip install zarr"):
-        ss.save(result, tmp_path / "r.zarr")
-    shutil.rmtree(tmp_path)
 
 
 def _verbs(folder: Path) -> dict[str, Callable[..., xr.Dataset]]:
@@ -200,15 +179,10 @@ def _verbs(folder: Path) -> dict[str, Callable[..., xr.Dataset]]:
         ("text", "clip", 1.0),
     ],
 )
-def test_an_option_that_a_store_of_before_lacks_has_its_default(
-    tmp_path, monkeypatch, verb: str, option: str, other: object
-) -> None:
-    """Such stores go on; with another value of the option they hold another run."""
-    run, to_dict = _verbs(tmp_path)[verb], Options.to_dict
-    with monkeypatch.context() as patch:
-        patch.setattr(Options, "to_dict", lambda self: {n: v for n, v in to_dict(self).items() if n != option})
-        first = run(store=tmp_path / "r.zarr")
-    assert option not in json.loads(first.attrs["options"])
+def test_a_store_holds_one_run(tmp_path, verb: str, option: str, other: object) -> None:
+    """The same call reads it; with another value of an option it is another run."""
+    run = _verbs(tmp_path)[verb]
+    first = run(store=tmp_path / "r.zarr")
     assert run(store=tmp_path / "r.zarr").identical(first)
     with pytest.raises(ss.ScanSnapError, match=rf"holds another run, with {option} = "):
         run(store=tmp_path / "r.zarr", **{option: other})

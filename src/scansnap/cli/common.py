@@ -122,8 +122,6 @@ def check(
             echo(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
         lost = [name for name, files in condition.damaged.items() if files]
         words = f"{len(condition.damaged) - len(lost)} of {len(condition.damaged)} parts are intact"
-        if not condition.has_checksums:
-            words = "written by an earlier version, so damage would not be noticed"
         echo(f"{store}{'' if condition.complete else ' is unfinished'}: {words}")
     if not condition.is_intact:
         raise StoreError(f"{store} is damaged.")

@@ -14,8 +14,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from scansnap.storage.code_cache import njit
 
 DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
 """The 64 runs of six bits in this number are all different, so that run i tells i."""

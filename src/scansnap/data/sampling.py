@@ -37,13 +37,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import int32, njit, uint32, uint64
+from numba import int32, uint32, uint64
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import gibibytes, physical_memory
+from scansnap.storage.code_cache import njit
 from scansnap.validation import checks
 from scansnap.validation.argument_types import Seed
 from scansnap.validation.checks import contextual_length

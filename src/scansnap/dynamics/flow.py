@@ -90,7 +90,7 @@ def flow_runs(
         attributes("flow", task.title, options.to_dict(), **task.attributes),
     )
     variables = run_variables(record, task.sizes, "time", len(runs), len(times), "float64")
-    recorder = Recorder(template, variables, store, defaults=type(options).default_dict())
+    recorder = Recorder(template, variables, store)
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"integrating {len(runs)} run{'s' * (len(runs) > 1)}"

@@ -45,7 +45,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from scansnap.storage.code_cache import njit
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.dynamics import kernel
@@ -32,6 +31,7 @@ from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, fresh_batches, matr
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import available_threads
+from scansnap.storage.code_cache import njit
 from scansnap.systems.yz.architecture import ADD_QUERY, Layer
 from scansnap.systems.yz.attention import SOFTMAX
 from scansnap.systems.yz.normalization import L2Normalization, LayerNormalization

@@ -227,8 +227,7 @@ class _Result:
 
     def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
         variables = _variables(grid, shards)
-        defaults = type(grid.options).default_dict()
-        self.recorder = Recorder(_template(grid), variables, store, defaults=defaults)
+        self.recorder = Recorder(_template(grid), variables, store)
         self._done = np.zeros(grid.shape, bool)  # by run, so that a sweep can continue with another shard size
         self._committed = time.monotonic()
         if self.recorder.store is not None and not self.recorder.store.finished:

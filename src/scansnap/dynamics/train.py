@@ -81,9 +81,7 @@ def train_runs(
         attributes("train", task.title, described, **task.attributes),
     )
     variables = run_variables(record, task.sizes, "step", len(runs), len(steps), options.dtype)
-    recorder = Recorder(
-        template, variables, store, more_bytes=2 * task.checkpoint_bytes, defaults=type(options).default_dict()
-    )
+    recorder = Recorder(template, variables, store, more_bytes=2 * task.checkpoint_bytes)
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"

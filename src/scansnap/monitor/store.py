@@ -20,9 +20,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.results.provenance import FORMAT
-from scansnap.results.store import WATCH, open_folder
+from scansnap.results.store import WATCH
 from scansnap.runtime.errors import StoreError, brief, short_repr
-from scansnap.storage.folder import CheckedFolder, is_new
+from scansnap.storage.folder import CheckedFolder
 from scansnap.validation.validate import validated
 
 BLOCK = 16
@@ -71,7 +71,7 @@ def _open(folder: CheckedFolder) -> xr.Dataset:
         folder.check_presence()
         pending = _pending(folder)
         if not pending:
-            return open_folder(folder)
+            return open_dataset(folder)
         snapshots, overlay = _read_all(folder, pending), Overlay(folder)
         if len(snapshots) == len(pending):
             append(overlay, _stack(snapshots))
@@ -105,9 +105,6 @@ class SnapshotStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not is_new(self.path) and not CheckedFolder(self.path).committed:
-            read_snapshots(self.path)  # refuses what is not a store of snapshots
-            raise StoreError(f"{self.path} was begun by an earlier version: give another store.")
         self._folder = CheckedFolder(self.path)
         self._folder.lock()
         try:

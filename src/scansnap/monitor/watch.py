@@ -308,6 +308,8 @@ class Watch:
             step = operator.index(step)
         except TypeError:
             raise InputError(f"step is {short_repr(step)}: give the number of the step.") from None
+        if step >= 2**63:  # datasets have 64 bits for it
+            raise InputError(f"step is {short_repr(step)}: give a whole number below 2^63.")
         if step >= self._step:
             return step
         sentence = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -34,8 +33,7 @@ FINITE = frozenset({"loss", "attention", "attention_logits", "decoder"})
 class Recorder:
     """The variables of a result, in memory or, with a path, in a store that one process writes.
 
-    What goes on disk besides, such as two checkpoints while one replaces the other, takes up to `more_bytes`.  A store
-    written by an earlier version may lack some of the options: `defaults` says what they were.
+    What goes on disk besides, such as two checkpoints while one replaces the other, takes up to `more_bytes`.
     """
 
     def __init__(
@@ -45,7 +43,6 @@ class Recorder:
         path: str | Path | None = None,
         *,
         more_bytes: float = 0.0,
-        defaults: Mapping[str, Any] | None = None,
     ) -> None:
         if clash := [name for name in variables if name in template.coords or name in template.dims]:
             raise InputError(
@@ -57,7 +54,7 @@ class Recorder:
         if path is not None and not Path(path).exists():
             needed = sum(variable.nbytes for variable in variables.values()) + more_bytes
             check_disk_space(Path(path), needed, "the result takes", "record less, less often, or elsewhere")
-        self.store = RunStore.begin(path, template, variables, defaults or {}) if path is not None else None
+        self.store = RunStore.begin(path, template, variables) if path is not None else None
         self._values: dict[str, NDArray[np.generic]] = {}
         self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, if any were written
         self._finite = FINITE if template.attrs.get("kind") in ("train", "flow") else frozenset[str]()

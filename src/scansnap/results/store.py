@@ -13,7 +13,7 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from scansnap.results.provenance import FORMAT
 from scansnap.runtime.errors import StoreError, brief
-from scansnap.storage.folder import CheckedFolder, Condition, is_new, part_of
+from scansnap.storage.folder import MANIFEST, CheckedFolder, Condition, is_new, part_of
 from scansnap.validation.validate import validated
 
 EAGER_BYTES = 2 * 2**30
@@ -101,7 +101,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
     if not partial:
         folder.check_presence()
     try:
-        dataset = open_folder(folder, left_out=damaged)
+        dataset = _zarr().open_dataset(folder, damaged)
         missing = set(json.loads(attrs["options"])["record"]) - set(dataset.data_vars)
         if missing and not partial:
             raise KeyError(f"no {', '.join(sorted(missing))}")
@@ -111,20 +111,6 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
         raise
     except Exception as error:
         raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({brief(error)}).") from None
-
-
-def open_folder(folder: CheckedFolder, left_out: Collection[str] = ()) -> xr.Dataset:
-    """The content of a store; files are checked when they are read, unless an earlier version wrote the store."""
-    if folder.committed:
-        return _zarr().open_dataset(folder, left_out)
-    dataset = xr.open_zarr(folder.root, chunks=None)
-    warnings.warn(
-        f"{folder.root} was written by an earlier version, so damage would not be noticed: save it again to add the "
-        "checksums of this version.",
-        UserWarning,
-        stacklevel=3,
-    )
-    return dataset
 
 
 def _without(dataset: xr.Dataset, damaged: list[str], path: Path) -> xr.Dataset:
@@ -149,7 +135,7 @@ def check_store(path: str | Path) -> Condition:
     folder = CheckedFolder(Path(path))
     is_array_store = METADATA in folder.files or not folder.committed
     complete = bool(_attributes(folder, snapshots=True).get("complete", 1)) if is_array_store else True
-    return replace(folder.condition(), has_checksums=folder.committed, complete=complete)
+    return replace(folder.condition(), complete=complete)
 
 
 @dataclass(frozen=True)
@@ -178,28 +164,21 @@ class RunStore:
         self._group: Any = None
 
     @classmethod
-    def begin(
-        cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Variable], defaults: Mapping[str, Any]
-    ) -> RunStore:
+    def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Variable]) -> RunStore:
         """The store for a run: new, or that of the same run, unfinished or `finished`.
 
-        `template` has the coordinates and attributes.  `defaults` are the values of options that did not exist when an
-        earlier version wrote the store.
+        `template` has the coordinates and attributes.
         """
         store = cls(Path(path))
         folder = store._folder
         if not is_new(store.path):
-            store.finished = _is_finished(folder, template.attrs, defaults)
+            store.finished = _is_finished(folder, template.attrs)
             if store.finished and not folder.leftovers():
                 return store
-            if not folder.committed:
-                raise StoreError(
-                    f"{path} was begun by an earlier version: finish it with that version, or give another name."
-                )
         folder.lock()
         try:
             if folder.committed:
-                store._continue(template.attrs, defaults)
+                store._continue(template.attrs)
             else:
                 store._create(template, variables)
         except BaseException:
@@ -207,9 +186,9 @@ class RunStore:
             raise
         return store
 
-    def _continue(self, attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    def _continue(self, attrs: Mapping[str, Any]) -> None:
         """Take up the run that is there, which another process may just have finished."""
-        self.finished = _is_finished(self._folder, attrs, defaults)
+        self.finished = _is_finished(self._folder, attrs)
         self._folder.refuse_damage(
             f"remove it to start the run again, or keep what scansnap check {self.path} lists as intact with "
             "load(..., partial=True)"
@@ -333,13 +312,10 @@ def decoded(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
-    """Whether the run in a store is finished; it must be the one that `attrs` describes.
-
-    An option that the store lacks did not exist when the run was begun, and had what is its default now.
-    """
+def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any]) -> bool:
+    """Whether the run in a store is finished; it must be the one that `attrs` describes."""
     path, stored = folder.root, _attributes(folder)
-    old, new = {**defaults, **_identity(stored)}, _identity(attrs)
+    old, new = _identity(stored), _identity(attrs)
     old_code, new_code = old.pop("code", {}), new.pop("code", {})
     for name in new:
         if old.get(name) != new[name] and name in ("classes_fingerprint", "classes", "system_fingerprint", "system"):
@@ -376,12 +352,17 @@ def _attributes(folder: CheckedFolder, *, snapshots: bool = False) -> dict[str, 
     path = folder.root
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
-    attrs = _metadata(folder).get("attributes", {}) if folder.committed else _plain_attributes(path)
+    if not folder.committed:
+        raise StoreError(
+            f"{path} is not a result of scansnap, or its {MANIFEST} is missing: give another one; if an earlier "
+            f"version wrote it, save(xarray.open_zarr('{path}'), 'new.zarr') converts it."
+        )
+    attrs = _metadata(folder).get("attributes", {})
     if snapshots and attrs.get("kind") == WATCH:
         return attrs
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
-    if attrs["format"] not in (1, 2, FORMAT):
+    if attrs["format"] != FORMAT:
         raise StoreError(
             f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
             f"this version reads formats up to {FORMAT}: use that version, or xarray.open_zarr."
@@ -399,24 +380,9 @@ def _metadata(folder: CheckedFolder, array: str = "") -> dict[str, Any]:
     return {} if data is None else dict(json.loads(data))
 
 
-def _plain_attributes(path: Path) -> dict[str, Any]:
-    """The attributes of a store without a manifest, which an earlier version wrote."""
-    try:
-        attrs = dict(_zarr().zarr.open_group(path, mode="r").attrs)
-    except StoreError:
-        raise
-    except Exception as error:
-        raise StoreError(
-            f"{path} is not a result of scansnap: no zarr store can be opened there ({brief(error)})."
-        ) from None
-    if attrs.get("format") == FORMAT:
-        raise StoreError(f"{path} is damaged: its manifest is missing, so nothing in it can be checked.")
-    return attrs
-
-
 def _progress(folder: CheckedFolder, attrs: Mapping[str, Any]) -> str:
     """How far an unfinished run had come, in words."""
-    checkpoint = read_checkpoint(folder) if folder.committed else None
+    checkpoint = read_checkpoint(folder)
     if not checkpoint or not checkpoint[0]:
         return NOTHING
     if attrs["kind"] == "sweep":
@@ -432,8 +398,6 @@ def runs_done(path: Path) -> int:
     """How many runs of a sweep are in its store."""
     folder = CheckedFolder(path)
     attrs = _attributes(folder)
-    if not folder.committed:
-        return load(path)["status"].size if attrs.get("complete", 1) else 0
     if attrs.get("complete", 1):
         return _num_runs(folder)
     checkpoint = read_checkpoint(folder)
@@ -441,11 +405,7 @@ def runs_done(path: Path) -> int:
 
 
 def _zarr() -> ModuleType:
-    """The module that writes zarr stores; refused if zarr is not installed."""
-    try:
-        import zarr  # noqa: F401
-    except ImportError:
-        raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
+    """The module that writes zarr stores, imported late: zarr takes as long as all else."""
     from scansnap.storage import zarr_store
 
     return zarr_store

@@ -46,13 +46,10 @@ def one_thread() -> Iterator[None]:
     """Keep linear algebra and tensor operations on the calling thread.
 
     On arrays of a few thousand numbers a second thread gains nothing, and if other programs use the cores, waiting
-    for it costs up to fifty times the work itself.  Without threadpoolctl this does nothing.
+    for it costs up to fifty times the work itself.
     """
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        yield
-        return
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(limits=1):
         yield
 

@@ -40,26 +40,12 @@ def progress_bar(description: str, total: float | None, show: bool | None = None
 @contextmanager
 def _bar(words: str, total: float | None) -> Iterator[Callable[..., None]]:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.markup import escape
+    from rich.progress import Progress
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(words, total=total)
-        yield lambda done, note="": bar.update(task, completed=done, description=f"{words} {note}".rstrip())
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(escape(words), total=total)
+        yield lambda done, note="": bar.update(task, completed=done, description=escape(f"{words} {note}".rstrip()))
 
 
 @contextmanager

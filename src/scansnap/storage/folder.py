@@ -55,7 +55,6 @@ WHOLE = "the store"
 class Condition:
     """The result of reading every file of a store."""
 
-    has_checksums: bool
     complete: bool
     damaged: dict[str, list[str]]
     """The damaged files of each part of the store; an intact part has none."""
@@ -182,10 +181,7 @@ class CheckedFolder:
 
     def damaged(self) -> list[str]:
         """The files that are missing or whose bytes differ from those that were written."""
-        return [name for name in self.files if not self._is_intact(name)]
-
-    def _is_intact(self, name: str) -> bool:
-        return self._intact_path(name) is not None
+        return [name for name in self.files if self._intact_path(name) is None]
 
     def _intact_path(self, name: str) -> Path | None:
         for path in (self.root / name, self._new(name)):
@@ -206,7 +202,7 @@ class CheckedFolder:
         parts: dict[str, list[str]] = {part_of(name) or WHOLE: [] for name in sorted(self.files)}
         for name in self.damaged():
             parts[part_of(name) or WHOLE].append(name)
-        return Condition(True, True, parts)
+        return Condition(True, parts)
 
     def refuse_damage(self, advice: str = "") -> None:
         """Read every file, and raise a `StoreError` if one is damaged."""

@@ -190,7 +190,6 @@ class TextTraining:
             variables,
             store if self._processes.is_first else None,
             more_bytes=weights * (1 + 2 * (1 + self._learner.moments)),
-            defaults=options.default_dict(),
         )
         over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
         self._records = Records(self._recorder, over_steps, self._size["step"])

@@ -105,11 +105,6 @@ class Options:
         }
         return {**plain, "code": code} if code else plain
 
-    @classmethod
-    def default_dict(cls) -> dict[str, Any]:
-        """What `to_dict` has for options that are not given: what they were before they existed."""
-        return {name: options_of(cls)[name].type.plain(value) for name, value in defaults_of(cls).items()}
-
     def part(self, base: type[Part]) -> Part:
         """The part of these options that one of their base classes states."""
         return base(**{name: getattr(self, name) for name in options_of(base)})
