@@ -257,9 +257,8 @@ def test_a_verdict_of_ones_own() -> None:
             del HEAD_VERDICTS._makers["wrong"]
         with pytest.raises(ss.InputError, match="the verdict 'wandering' needs moved: record them too"):
             judge_heads(hops.drop_vars("moved"), ["wandering"])
-        assert unjudged_verdicts(hops.drop_vars("moved")) == dict.fromkeys(
-            ("frozen", "rate-vanished", "wandering"), ["moved"]
-        )
+        needing = ("frozen", "rate-vanished", "wandering")
+        assert unjudged_verdicts(hops.drop_vars("moved")) == {name: ["moved"] for name in needing}
     finally:
         del HEAD_VERDICTS._makers["wandering"]
     with pytest.raises(ss.InputError, match="unknown severity 'panic'"):

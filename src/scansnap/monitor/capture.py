@@ -212,8 +212,10 @@ class Capture(TorchFunctionMode):
 
     def _capture_multi_head(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call, expected = multi_head_call(*args, **kwargs)
+        module, frame = next(self._modules(), (None, None))
         return self.record(
-            *next(self._modules(), (None, None)),
+            module,
+            frame,
             call,
             lambda: func(*args, **kwargs),
             lambda result, rows: put_multi_head(result, rows, expected(rows)),
@@ -221,7 +223,8 @@ class Capture(TorchFunctionMode):
 
     def _capture_flex(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = flex_call(*as_autocast(*args[:3]), *args[3:], **kwargs)
-        return self.record(*next(self._modules(), (None, None)), call, lambda: flex_output(call))
+        module, frame = next(self._modules(), (None, None))
+        return self.record(module, frame, call, lambda: flex_output(call))
 
     def _capture_softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         scores = args[0] if args else kwargs["input"]

@@ -224,7 +224,9 @@ def is_tensor_parallel(model: nn.Module) -> bool:
 def share_of_heads(module: nn.Module) -> tuple[int, int]:
     """The place of this process among those that share a module's heads, and their number; asked while it computes."""
     tensor = sys.modules.get("torch.distributed.tensor")
-    for parameter in module.parameters() if tensor is not None else ():
+    if tensor is None:
+        return 0, 1
+    for parameter in module.parameters():
         if isinstance(parameter, tensor.DTensor) and any(isinstance(p, tensor.Shard) for p in parameter.placements):
             mesh = parameter.device_mesh
             return mesh.get_local_rank(mesh.ndim - 1), mesh.size(mesh.ndim - 1)

@@ -105,7 +105,7 @@ class Rows:
     def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
         """Some rows of some windows."""
         of_heads, of_rows = (windows, slice(None), rows), (windows, rows)
-        axes = dict.fromkeys(("weights", "logits", "keys", "query"), of_heads)
+        axes: dict[str, tuple[slice, ...]] = dict.fromkeys(("weights", "logits", "keys", "query"), of_heads)
         axes |= dict.fromkeys(("positions", "first"), of_rows)
         axes |= dict.fromkeys(("tokens", "key", "value", "hidden"), (windows,))
         tensors = {name: getattr(self, name) for name in axes}
@@ -228,7 +228,7 @@ class HeadQuantity:
     """
 
     name: str
-    compute: Callable[..., Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
+    compute: Callable[..., Any]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
     long_name: str
     units: str = "1"
     reduction: Reduction = "mean"
@@ -674,13 +674,14 @@ def find_projections(
     """
     width = width or int(getattr(module, "head_dim", 0) or 0)
     if isinstance(module, nn.MultiheadAttention):
-        matrices: tuple[Tensor | None, ...] = (module.q_proj_weight, module.k_proj_weight)
-        if module.in_proj_weight is not None:
-            whole = read(module.in_proj_weight)
-            matrices = (None, None) if whole is None else whole.chunk(3)[:2]
-        else:
-            matrices = tuple(None if weight is None else read(weight) for weight in matrices)
-        return None if matrices[0] is None or matrices[1] is None else _by_head(*matrices, heads, width)
+        if module.in_proj_weight is None:
+            query, key = read(module.q_proj_weight), read(module.k_proj_weight)
+            return None if query is None or key is None else _by_head(query, key, heads, width)
+        whole = read(module.in_proj_weight)
+        if whole is None:
+            return None
+        query, key, _ = whole.chunk(3)
+        return _by_head(query, key, heads, width)
     for names in PAIRS:
         pair = [_matrix(getattr(module, name, None), read) for name in names]
         if pair[0] is not None and pair[1] is not None:
