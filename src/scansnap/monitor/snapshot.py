@@ -33,15 +33,8 @@ from scansnap.monitor.isolation import (
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import (
-    HeadQuantity,
-    Projections,
-    QuantityError,
-    Rows,
-    Sample,
-    find_projections,
-    lacks_memory,
-)
+from scansnap.monitor.projections import Projections, find_projections
+from scansnap.monitor.quantities import HeadQuantity, QuantityError, Rows, Sample, lacks_memory
 from scansnap.monitor.reductions import LayerRows, Reductions
 from scansnap.runtime.errors import InputError, ScanSnapError
 
