@@ -2,6 +2,7 @@
 
     python benchmarks/watch.py [--repeats 5] [--threads 2]   # 6 layers of width 384
     python benchmarks/watch.py --device cuda [--repeats 20]  # GPT-2 small in bfloat16, compiled
+    python benchmarks/watch.py --quantities                  # what each quantity adds to a snapshot
 
 In each repetition, in turn: some steps of training, as many with a snapshot among them, a snapshot alone, and steps
 with eager attention that returns its weights (`output_attentions`), which is how a model would show them without one.
@@ -32,6 +33,7 @@ import scansnap as ss
 EVERY = 50
 SHAPES = {
     "cpu": {"layers": 6, "width": 384, "heads": 6, "vocabulary": 8192, "length": 256, "batch": 16},
+    "small": {"layers": 2, "width": 256, "heads": 4, "vocabulary": 1024, "length": 256, "batch": 16},
     "cuda": {"layers": 12, "width": 768, "heads": 12, "vocabulary": 50257, "length": 1024, "batch": 16},
 }
 
@@ -131,12 +133,30 @@ class Training:
         self.optimizer.step()
 
 
+def measure_quantities(training: Training, repeats: int, timed: Callable[[Callable[[], Any], int], float]) -> None:
+    """Print what each quantity adds to a snapshot that records the entropy alone, in medians of paired snapshots."""
+    training.step()  # so that there are gradients
+    probe = {"input_ids": training.batch()[: training._shape["batch"] // 4, :-1]}
+    asked = [("entropy",), *(("entropy", name) for name in ss.HEAD_QUANTITIES if name != "entropy"), ("default",)]
+    watches = [ss.watch(training.model, probe=probe, record=record, pattern=False, errors="raise") for record in asked]
+    times: list[list[float]] = [[] for _ in asked]
+    for _ in range(repeats):
+        for watch, taken in zip(watches, times, strict=True):
+            taken.append(timed(watch.snapshot, 1))
+    alone = statistics.median(times[0])
+    print(f"entropy alone: {1e3 * alone:.0f} ms")
+    for record, taken in zip(asked[1:], times[1:], strict=True):
+        added = statistics.median(t - base for t, base in zip(taken, times[0], strict=True))
+        print(f"{record[-1]:20s} {added / alone:+.1%}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2, help="on a CPU")
+    parser.add_argument("--quantities", action="store_true", help="measure what each quantity adds to a snapshot")
     options = parser.parse_args()
     device, shape = options.device, SHAPES[options.device]
     on_gpu = device == "cuda"
@@ -154,6 +174,9 @@ def main() -> None:
             torch.cuda.synchronize()
         return (clock() - start) / count
 
+    if options.quantities:
+        measure_quantities(Training(shape if on_gpu else SHAPES["small"], device), options.repeats, timed)
+        return
     fused, eager = Training(shape, device), Training(shape, device, shows=True)
     with torch.autocast(device, torch.bfloat16, enabled=on_gpu):
         probe = {"input_ids": fused.batch()[: shape["batch"] // 4, :-1]}

@@ -146,3 +146,19 @@ def test_checkpoints(command, capsys, tmp_path) -> None:
     assert read_snapshots(tmp_path / "run-attention.zarr")["step"].values.tolist() == [200]
     assert command("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "none.txt") == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_compare(command, store, tmp_path, capsys) -> None:
+    """A run beside another whose second layer leaves it at step 100; by rates only if they are known."""
+    other = SnapshotStore(tmp_path / "b.zarr")
+    for i in range(5):
+        weights = np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)).copy()
+        weights[1, 1] = first(12, 0.2 if i >= 4 else 0.9)
+        other.append(look(25 * i, weights).assign_attrs(version_scansnap="0"))
+    other.close()
+    assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
+    assert capsys.readouterr().out.splitlines() == ["step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95"]
+    assert command("watch", "compare", store, store, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert command("watch", "compare", store, tmp_path / "b.zarr", "--by-rate") != 0
+    assert "a run has no learning rates: watch it with optimizer=" in capsys.readouterr().err

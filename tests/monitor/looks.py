@@ -48,6 +48,7 @@ def look(
     *,
     prefix: float = 0.0,
     logit: float | NDArray[np.float64] = 1.0,
+    rate: float = np.nan,
 ) -> xr.Dataset:
     """A look at causal attention (layer, head, T, T)."""
     layers, heads, length, _ = weights.shape
@@ -72,6 +73,8 @@ def look(
         }
         sums = {name: sums.get(name, 0.0) + v for name, v in measured.items()}
     values = {name: total[None] / (length - 1) for name, total in sums.items()}
+    values |= {name: v[None] for name, v in places(weights).items()}
+    values |= {name: np.full((1, layers, heads), np.nan) for name in ("dormant_rows", "token_weight", "token_id")}
     values["prefix_matching"] = np.full((1, layers, heads), prefix)
     values["largest_logit"] = np.broadcast_to(np.asarray(logit, np.float64), (1, layers, heads)).copy()
     values["finite"] = np.ones((1, layers, heads))
@@ -82,6 +85,8 @@ def look(
         {
             **{name: (("step", "layer", "head"), v) for name, v in values.items()},
             "pattern": (("step", "layer", "head", "row", "key"), pattern),
+            "loss": ("step", [np.nan]),
+            "learning_rate": ("step", [rate]),
         },
         coords={
             "step": [step],
@@ -95,6 +100,22 @@ def look(
         },
         attrs={"kind": "watch", "model": "GPT", "probe": "2 windows of 16 tokens", "rows": 256, "every": 50},
     )
+
+
+def places(weights: Weights) -> dict[str, Weights]:
+    """On which distance and on which position most of the attention of each head lies, and how much of it."""
+    length = weights.shape[-1]
+    found: dict[str, Weights] = {}
+    for name in ("offset", "position"):
+        means = {}
+        for place in range(length):
+            rows = range(max(place, 1), length)
+            if 2 * len(rows) >= length - 1 and (name == "position" or place <= 16):
+                keys = [place if name == "position" else row - place for row in rows]
+                means[place] = weights[:, :, list(rows), keys].mean(-1)
+        found[f"{name}_weight"] = np.max(list(means.values()), 0)
+        found[name] = np.array(list(means))[np.argmax(list(means.values()), 0)].astype(float)
+    return found
 
 
 def series(patterns: Sequence[Weights], every: int = 50, **options: float) -> xr.Dataset:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.monitor.quantities import Projections, qk_singular_value
+from scansnap.monitor.projections import Projections
+from scansnap.monitor.quantities import qk_singular_value
 from tests.monitor.small_models import GPT, ids
 from tests.monitor.test_capture import ids as token_ids
 from tests.monitor.test_capture import make

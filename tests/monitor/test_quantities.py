@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn import functional
 
 import scansnap as ss
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, head_quantity
+from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, head_quantity, quantities
 from tests.monitor.small_models import ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2
@@ -95,7 +96,9 @@ def test_quantities_of_all_rows(mask: str) -> None:
     with torch.no_grad():
         model(tokens)
     names["prefix_matching"] = slow(model.weights, tokens)["prefix_matching"]
-    assert set(names) | {"top_5", "moved", "qk_singular_value", "learned_sink"} == set(HEAD_QUANTITIES)
+    apart = {"top_5", "moved", "qk_singular_value", "learned_sink", "dormant_rows"}  # below, and in other files
+    places = {"offset", "offset_weight", "position", "position_weight", "token_id", "token_weight"}
+    assert set(names) | apart | places == {q.name for q in quantities(("default",))}
     assert np.isnan(watch.dataset["top_5"].values).all() == (mask == "window")
     for name, rows in names.items():
         np.testing.assert_allclose(watch.dataset[name].values[0, 0], expected(name, rows), rtol=2e-6, err_msg=name)
@@ -152,7 +155,7 @@ def test_a_quantity_of_the_users_own() -> None:
     mean = sum(weights[:, :, t, t - 2 : t].sum(-1).mean(0) for t in range(3, LENGTH)) / (LENGTH - 3)
     np.testing.assert_allclose(watch.dataset["recent"].values[0, 0], mean, rtol=1e-5)
     assert watch.dataset["recent"].attrs["long_name"] == "attention on the two tokens before"
-    assert set(watch.dataset.data_vars) == {"entropy", "recent", "finite", "pattern"}
+    assert set(watch.dataset.data_vars) == {"entropy", "recent", "finite", "pattern", "loss", "learning_rate"}
 
 
 def test_the_pattern_is_the_attention_of_the_first_window() -> None:
@@ -179,3 +182,112 @@ def test_moved_is_the_share_that_moved() -> None:
     looks = watch.dataset["moved"].values[:, 0]
     assert np.isnan(looks[0]).all()
     np.testing.assert_allclose(looks[1], 0.5 * (weights[1] - weights[0]).abs().sum(3).mean((0, 2)), rtol=1e-5)
+
+
+class Vectors(nn.Module):
+    """Attends with projections whose sizes are known; a first token with a value of its own size."""
+
+    def __init__(self, sink: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.embedding = nn.Embedding(23, 8)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.sink = sink
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.attend(self.embedding(ids))
+
+    def attend(self, x: Tensor) -> Tensor:
+        parts = (projection(x) for projection in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (part.unflatten(2, (2, 4)).transpose(1, 2) for part in parts)
+        v = torch.cat([self.sink * v[:, :, :1], v[:, :, 1:]], 2)
+        self.parts, self.input = (q, k, v), x
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def test_quantities_of_queries_keys_and_values() -> None:
+    """Against their definitions, row by row; a probe of one window, all rows, all quantities."""
+    model, probe = Vectors(0.1), ids(1, LENGTH)
+    model.q_proj.weight.data.mul_(3.0)
+    watch = ss.watch(model, probe=probe, rows=None, record=tuple(HEAD_QUANTITIES), every=1, errors="raise")
+    model(probe).square().sum().backward()
+    watch.step(loss=model(probe).sum())
+    found = {name: v.values[-1] for name, v in watch.dataset.data_vars.items() if name != "pattern"}
+    q, k, v = (part.detach()[0] for part in model.parts)
+    logits = (q @ k.mT / 2).masked_fill(~torch.ones(LENGTH, LENGTH).tril().bool(), -math.inf)
+    p = logits.softmax(-1)
+    sizes = v.norm(dim=-1) / v.norm(dim=-1).mean(1, keepdim=True)
+    for h in range(2):
+        best = logits[h].argmax(-1)
+        cosine = functional.cosine_similarity(q[h], k[h, best], dim=-1)
+        per_row = {
+            "query_norm": q[h].norm(dim=-1) / 2,
+            "key_norm": k[h, best].norm(dim=-1),
+            "alignment": cosine,
+            "output_size": (p[h, 1:] * sizes[h]).sum(-1),
+            "sink_value": sizes[h, :1],
+            "dormant_rows": ((p[h, 1:, 0] > 0.5) & ((p[h, 1:] * sizes[h]).sum(-1) <= 0.5)).float(),
+            "distance": torch.stack([(p[h, t] * (t - torch.arange(LENGTH)).abs()).sum() for t in range(1, LENGTH)]),
+            "head_similarity": functional.cosine_similarity(p[h, 1:], p[1 - h, 1:], dim=-1),
+        }
+        for name, values in per_row.items():
+            assert found[name][0, h] == pytest.approx(float(values.mean()), rel=1e-5), name
+        assert found["similar_head"][0, h] == 1 - h
+        gradients = [m.weight.grad.unflatten(0, (2, 4))[h] for m in (model.q_proj, model.k_proj)]
+        norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+        assert found["gradient_norm"][0, h] == pytest.approx(norm, rel=1e-5)
+    assert found["loss"] == pytest.approx(float(model(probe).sum()), rel=1e-5)
+    x = model.input.detach().abs()
+    np.testing.assert_allclose(found["massive_activation"], float(x.amax() / x.median()), rtol=1e-5)
+
+
+def test_where_most_attention_lies() -> None:
+    """Which distance, position and token have most of it, against sums in Python, over three windows."""
+    model, probe = Given(), ids(WINDOWS, LENGTH)
+    found = ss.watch(model, probe=probe, rows=None, errors="raise").dataset.isel(step=0, layer=0)
+    with torch.no_grad():
+        model(probe)
+    p = model.weights.softmax(3).tolist()
+    for h in range(HEADS):
+        sums: dict[tuple[str, int], list[float]] = {}
+        for b, t in itertools.product(range(WINDOWS), range(1, LENGTH)):
+            for s in range(t + 1):
+                sums.setdefault(("offset", t - s), []).append(p[b][h][t][s])
+                sums.setdefault(("position", s), []).append(p[b][h][t][s])
+            for token in set(probe.unique().tolist()):
+                on = [p[b][h][t][s] for s in range(t + 1) if probe[b, s] == token]
+                sums.setdefault(("token", token), []).append(math.fsum(on))
+        for name, place in (("offset", "offset"), ("position", "position"), ("token", "token_id")):
+            rows = WINDOWS * (LENGTH - 1)
+            means = {k: math.fsum(v) / len(v) for (n, k), v in sums.items() if n == name and 2 * len(v) >= rows}
+            assert found[place].values[h] == max(means, key=means.__getitem__)
+            assert found[f"{name}_weight"].values[h] == pytest.approx(max(means.values()), rel=1e-5)
+
+
+def test_entropy_bound() -> None:
+    """It holds for 20,000 rows of logits of every size, and is attained by one logit above others that are equal."""
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.logspace(-2, 1.5, 100)[:, None, None, None]
+    logits = scale * torch.randn(100, 4, 50, 9, generator=generator, dtype=torch.float64)
+    sharp = torch.zeros(1, 1, 50, 9, dtype=torch.float64)
+    sharp[..., 3] = torch.linspace(0, 30, 50)
+    for values, is_attained in ((logits, False), (sharp, True)):
+        shape = values.shape[:3]
+        rows = Rows(
+            values.softmax(-1), values, torch.full(shape, 9), torch.zeros(shape[0], 50), torch.zeros(shape[0], 50), True
+        )
+        margin = HEAD_QUANTITIES.member("entropy_margin").compute(rows)
+        assert (margin >= -1e-9).all()
+        assert not is_attained or (margin <= 1e-9).all()
+
+
+def test_far_weight() -> None:
+    """Of 1,600 tokens that attend evenly, row t > 1,000 has (t - 1,000)/(t + 1) of its attention far away."""
+
+    class Even(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    watch = ss.watch(Even(), probe=torch.zeros(1, 1, 1600, 2), rows=None, record=("far_weight",), errors="raise")
+    expected = np.mean([(t - 1000) / (t + 1) for t in range(1001, 1600)])
+    assert watch.dataset["far_weight"].item() == pytest.approx(expected, rel=1e-5)

@@ -51,15 +51,18 @@ def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
     for i, step in enumerate(watch.dataset["step"].values.tolist()):
         so_far = watch.dataset.isel(step=slice(i + 1))
         expected[step] = {
-            f"attention/{name}/layer_{layer:02d}": float(values[i, layer].mean())
+            f"attention/{name}/layer_{layer:02d}{suffix}": float(reduce(values[i, layer]))
             for name, values in so_far.data_vars.items()
-            if name not in ("pattern", "finite")
+            if name not in ("pattern", "finite", "loss", "learning_rate")
             for layer in range(2)
             if np.isfinite(values[i, layer]).any()
+            for suffix, reduce in (("", np.mean), ("_max", np.max), ("_min", np.min))
         }
         verdicts = [verdict.name for verdict in ss.judge_heads(so_far)]
         judged = [
-            name for name in ss.HEAD_VERDICTS if (i or name != "frozen") and name != "learned-sink"
+            name
+            for name in ss.HEAD_VERDICTS
+            if (i or name != "frozen") and name not in ("learned-sink", "rate-vanished")
         ]  # nothing is before the first look
         expected[step] |= {f"attention/heads/{name}": verdicts.count(name) for name in judged}
         expected[step]["attention/snapshots/missing"] = 0

@@ -140,6 +140,30 @@ def test_frozen_is_what_measure_snaps_says() -> None:
     assert "frozen" not in names(series([heads(w) for w in moving]))
 
 
+def test_a_pattern_that_froze_and_one_whose_learning_rate_vanished() -> None:
+    """By the learning rate that is recorded: the same movements at a constant rate, at one that falls as they do, and
+    at one that falls to zero."""
+    rng = np.random.default_rng(4)
+    start, end = (softmax(rng.normal(size=(16, 16))) for _ in range(2))
+    rates = np.array([1.0, 1, 1, 1, 1, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3])
+    share = np.cumsum(rates) / rates.sum()
+    patterns = series([heads((1 - s) * start + s * end) for s in share])
+    for told, verdict in ((np.ones(12), "frozen"), (rates, "rate-vanished"), (rates.round(1), "rate-vanished")):
+        patterns["learning_rate"][:] = told
+        assert names(patterns) & {"frozen", "rate-vanished"} == {verdict}
+    (vanished,) = [v for v in judge_heads(patterns) if v.name == "rate-vanished"]
+    assert vanished.severity == "pattern"
+    patterns["learning_rate"][:] = np.nan
+    assert names(patterns) & {"frozen", "rate-vanished"} == {"frozen"}
+
+
+def test_the_group_row_has_step_and_evidence_of_one_head() -> None:
+    both = series([heads(first(12, a), first(12, b)) for a, b in ((0.1, 0.9), (0.8, 0.7))])
+    (layer,) = by_kind(both)["sink"]
+    assert (layer.first.head, layer.first.since) == (1, 0)
+    assert layer.first.evidence.startswith("76%")
+
+
 def test_missing_looks_are_left_out() -> None:
     good = series([heads(first(12, 0.8))] * 3)
     hole = xr.concat(
@@ -233,7 +257,8 @@ def test_a_verdict_of_ones_own() -> None:
             del HEAD_VERDICTS._makers["wrong"]
         with pytest.raises(ss.InputError, match="the verdict 'wandering' needs moved: record them too"):
             judge_heads(hops.drop_vars("moved"), ["wandering"])
-        assert unjudged_verdicts(hops.drop_vars("moved")) == {"frozen": ["moved"], "wandering": ["moved"]}
+        needing = ("frozen", "rate-vanished", "wandering")
+        assert unjudged_verdicts(hops.drop_vars("moved")) == {name: ["moved"] for name in needing}
     finally:
         del HEAD_VERDICTS._makers["wandering"]
     with pytest.raises(ss.InputError, match="unknown severity 'panic'"):

@@ -456,3 +456,43 @@ def test_a_snapshot_that_fails_is_recorded_as_missing() -> None:
     assert looks["status"].values.tolist() == ["ok", "missing", "missing", "ok"]
     assert looks["reason"].values.tolist() == ["", *["no memory for so many windows"] * 2, ""]
     assert np.isfinite(looks["entropy"].values).all((1, 2)).tolist() == [True, False, False, True]
+
+
+@pytest.mark.filterwarnings("ignore:the snapshot at step 1 is not whole")
+def test_new_alarms_are_told_once() -> None:
+    """And again if they come again; what the function raises ends the training."""
+    gpt, told = GPT(layers=2), list[list[tuple[str, int]]]()
+    weights = [block.attn.c_attn.weight.data for block in gpt.blocks]  # type: ignore[union-attr]
+    healthy = weights[1].clone()
+    watch = ss.watch(
+        gpt, probe=ids(), every=1, on_alarm=lambda alarms: told.append([(v.name, v.layer) for v in alarms])
+    )
+    for change in (math.nan, math.nan, healthy, math.nan):
+        weights[1][...] = change
+        watch.step()
+    assert told == 2 * [[("not-finite", 1)] * 2]
+
+    def stop(alarms: object) -> None:
+        raise KeyboardInterrupt
+
+    weights[1][...] = healthy
+    ending = ss.watch(gpt, probe=ids(), every=1, on_alarm=stop)
+    weights[1][...] = math.nan
+    with pytest.raises(KeyboardInterrupt):
+        ending.step()
+
+
+def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:
+    """Read back from a store that is continued."""
+    gpt = model()
+    optimizer = torch.optim.SGD(gpt.parameters(), 0.5)
+    options: dict[str, Any] = {"probe": ids(), "every": 1, "store": tmp_path / "a.zarr", "pattern": False}
+    for _ in range(2):
+        with ss.watch(gpt, optimizer=optimizer, errors="raise", **options) as watch:
+            watch.step(loss=torch.tensor(2.0, requires_grad=True))
+        optimizer.param_groups[0]["lr"] = 0.25
+    assert "pattern" not in watch.dataset
+    np.testing.assert_array_equal(watch.dataset["loss"], [math.nan, 2.0, 2.0])
+    assert watch.dataset["learning_rate"].values.tolist() == [0.5, 0.5, 0.25]
+    with pytest.raises(ss.StoreError, match="was begun without 'pattern'"):
+        ss.watch(gpt, **options | {"pattern": True})

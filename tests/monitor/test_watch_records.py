@@ -31,7 +31,8 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
         whole.step()
         begin.step()
     begin.close()
-    again = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr")
+    with pytest.warns(UserWarning, match="had at step 2: load its checkpoint, or give start= if it was trained on"):
+        again = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr")
     again._step = 3  # the first watch looked at step 2 and was stopped at step 3
     for _ in range(3):
         train(model, 1)

@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
+from scansnap.monitor.verdicts import by_kind
 from scansnap.report import watch_page
 from scansnap.report.watch_page import page_data, render_watch, write_watch_page
 from tests.browser import in_browser
@@ -68,6 +69,7 @@ return { open, chosen, why, reading, tokens, label, moved, focus, row, high, tit
   axis: get("plot-last").textContent, plot: get("plot-title").textContent, corner: get("map").textContent.slice(0, 5),
   scripts: document.scripts.length, images: document.images.length, tones: pixels.size,
   lines: [...document.querySelectorAll("#plot path")].filter((path) => path.getAttribute("d").includes("L")).length,
+  marks: [...document.querySelectorAll("#plot line.mark")].map((mark) => mark.textContent),
   reachable: ["a", "summary", "select", "input", "button", "#pattern"]
     .every((name) => document.querySelector(name).tabIndex >= 0),
 };
@@ -90,6 +92,7 @@ def watched() -> xr.Dataset:
     whole = xr.concat(
         [looks, failed], "step", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override"
     )
+    whole["loss"] = ("step", [float(12 - i) if i else np.nan for i in range(13)])
     names = [HOSTILE[i % len(HOSTILE)] for i in range(LENGTH)]
     return whole.assign_coords(token=("row", names)).assign_attrs(version_scansnap="0.1.0", model="GPT<2>")
 
@@ -108,7 +111,8 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
     assert report["images"] == 0
     assert report["label"] == "step 0"
     assert report["changed"] == report["cells"] == 6
-    assert report["lines"] == 6
+    assert report["lines"] == 7  # with the loss
+    assert "collapsed from step 500" in report["marks"]
     assert report["moved"] == "layer 0, head 2"
     assert report["focus"].startswith("layer 0, head 2:")
     assert report["row"].startswith("At step 0, token 18")
@@ -158,8 +162,10 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
 
 
 def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
-    data = page_data(watched, [])
+    data = page_data(watched, by_kind(watched)["collapsed"])
     assert data["steps"] == list(range(0, 601, 50))  # with the missing one
+    assert data["loss"] == [None, *(float(12 - i) for i in range(1, 13))]
+    assert data["marks"] == [{"step": 500, "severity": "alarm", "head": "1,1", "name": "collapsed"}]
     assert (data["last"], data["reasons"][-1]) == (11, "out of memory on <cuda:0>")
     values = np.frombuffer(zlib.decompress(base64.b64decode(data["values"])), "<f4").reshape(-1, 13, 2, 3)
     for i, quantity in enumerate(data["quantities"]):

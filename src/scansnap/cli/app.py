@@ -43,7 +43,7 @@ GROUPS = {
     ),
     "watch": (
         "Watch the attention of models while they train.",
-        {"show": "watch:show", "checkpoints": "watch:checkpoints", "demo": "watch:demo"},
+        {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare", "demo": "watch:demo"},
     ),
     "corpus": (
         "Count which tokens occur together in a text, look at the counts, and predict what attention will pick.",

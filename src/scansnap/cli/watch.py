@@ -1,4 +1,4 @@
-"""`scansnap watch show`, `scansnap watch checkpoints` and `scansnap watch demo`."""
+"""`scansnap watch show`, `checkpoints`, `compare` and `demo`."""
 
 from __future__ import annotations
 
@@ -113,6 +113,31 @@ def checkpoints(
     _report(snapshots, page, json)
     if not json:
         echo(SHOW.format(path))
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) wrote of one run.")],
+    second: Annotated[Path, typer.Argument(help="The same of another run.")],
+    by_rate: Annotated[
+        bool, typer.Option("--by-rate", help="Align by learning rate times steps instead of by step.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0, help="The largest difference that counts as none.")
+    ] = 0.1,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Say which heads of two runs differ, from which step on, and in what; those that differ first come first."""
+    from scansnap.monitor.compare import compare_runs
+    from scansnap.monitor.store import read_snapshots
+
+    found = compare_runs(read_snapshots(first), read_snapshots(second), by_rate=by_rate, tolerance=tolerance)
+    if json:
+        echo(json_module.dumps([asdict(difference) for difference in found]))
+        return
+    for difference in found:
+        echo(str(difference))
+    if not found:
+        echo(f"no head differs by more than {tolerance:g} to the end")
 
 
 def demo(

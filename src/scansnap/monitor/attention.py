@@ -56,6 +56,7 @@ class AttentionCall(ABC):
 
     is_cross: bool
     sink: Tensor | None  # (H,): the logit of a learned sink
+    hidden: Tensor | None  # (B, T, D): what the attending module was given, where that is known
 
     @property
     @abstractmethod
@@ -123,6 +124,7 @@ class ProductCall(AttentionCall):
     modify: Callable[[Tensor, Tensor], Tensor] | None = None  # of logits (B, H, r, S) and rows (B, r)
     is_cross: bool = False
     sink: None = None
+    hidden: Tensor | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -176,6 +178,7 @@ class ScoredCall(AttentionCall):
     scores: Tensor  # (B, H, T, S)
     is_cross: bool = False
     sink: Tensor | None = None
+    hidden: Tensor | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

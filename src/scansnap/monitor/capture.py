@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,8 @@ ROUNDING = {
     torch.float64: 1e-6,
 }
 """By how much outputs may differ, relative to the largest: rounding grows from layer to layer."""
+
+CallType = TypeVar("CallType", bound=AttentionCall)
 
 PutRows = Callable[[Any, Tensor], Any]
 """From what the model's attention returned, the same with some rows replaced by what the weights give."""
@@ -171,10 +173,18 @@ class Capture(TorchFunctionMode):
         self._cleanup.close()
 
     def record(
-        self, module: nn.Module | None, call: AttentionCall, run: Callable[[], Any], put: PutRows | None = None
+        self,
+        module: nn.Module | None,
+        frame: FrameType | None,
+        call: CallType,
+        run: Callable[[], Any],
+        put: PutRows | None = None,
     ) -> Any:
         """Give a call to the receiver, and return what the model computes with it, in the first pass with `put`."""
         name = self._layer_name(module)
+        hidden = next(iter(_tensor_arguments(frame).values()), None)
+        if hidden is not None and hidden.ndim == 3 and len(hidden) == call.sizes[0]:
+            call = replace(call, hidden=hidden)  # type: ignore[type-var]
         was_busy, self._is_busy = self._is_busy, True
         try:
             self._receiver.add(name, call)
@@ -196,12 +206,16 @@ class Capture(TorchFunctionMode):
             return like.copy_(put_rows(in_axes, rows, shaped.output(rows)).reshape(result.shape))
 
         query = args[0] if args else kwargs["query"]
-        return self.record(module, shaped, lambda: func(*args, **kwargs), None if dropout or query.is_nested else put)
+        return self.record(
+            module, frame, shaped, lambda: func(*args, **kwargs), None if dropout or query.is_nested else put
+        )
 
     def _capture_multi_head(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call, expected = multi_head_call(*args, **kwargs)
+        module, frame = next(self._modules(), (None, None))
         return self.record(
-            next(self._modules(), (None, None))[0],
+            module,
+            frame,
             call,
             lambda: func(*args, **kwargs),
             lambda result, rows: put_multi_head(result, rows, expected(rows)),
@@ -209,7 +223,8 @@ class Capture(TorchFunctionMode):
 
     def _capture_flex(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = flex_call(*as_autocast(*args[:3]), *args[3:], **kwargs)
-        return self.record(next(self._modules(), (None, None))[0], call, lambda: flex_output(call))
+        module, frame = next(self._modules(), (None, None))
+        return self.record(module, frame, call, lambda: flex_output(call))
 
     def _capture_softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         scores = args[0] if args else kwargs["input"]
@@ -230,7 +245,7 @@ class Capture(TorchFunctionMode):
                 self.unread[name] = None
                 return func(*args, **kwargs)
             self.found[name] = module
-        return self.record(module, call, lambda: func(*args, **kwargs))
+        return self.record(module, frame, call, lambda: func(*args, **kwargs))
 
     def _scored(self, scores: Tensor, module: nn.Module | None, frame: FrameType | None) -> ScoredCall:
         """The call of which these are the scores; those of a learned sink are a last column without a key.
@@ -268,7 +283,7 @@ class Capture(TorchFunctionMode):
                 self._is_busy = was_busy
             bias = added[0] if added else None
             call, _ = fused_call(query, key, key, bias, 0.0, announced.is_causal, announced.scale)
-            self.record(module, in_four_axes(call, self._windows), lambda: None)
+            self.record(module, None, replace(in_four_axes(call, self._windows), value=None), lambda: None)
 
         return capture_input
 
@@ -292,12 +307,18 @@ def _is_cross(module: nn.Module | None, frame: FrameType | None) -> bool:
     """Whether keys are made of something else than queries, by what the module's function was called with."""
     if getattr(module, "is_cross_attention", False) or getattr(module, "encoder_decoder_attention", False):
         return True
+    tensors = _tensor_arguments(frame)
+    first = next(iter(tensors.values()), None)
+    return any(tensor is not first for name, tensor in tensors.items() if name in CROSS)
+
+
+def _tensor_arguments(frame: FrameType | None) -> dict[str, Tensor]:
+    """The tensors that a method was called with, by the names of its arguments."""
     if frame is None:
-        return False
+        return {}
     code, values = frame.f_code, frame.f_locals
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    tensors = [values[name] for name in names if isinstance(values.get(name), Tensor)]
-    return any(isinstance(values.get(n), Tensor) and values[n] is not tensors[0] for n in CROSS if n in names)
+    return {name: values[name] for name in names if isinstance(values.get(name), Tensor)}
 
 
 SHOWN = (None, "eager", "sdpa", "flex_attention")
@@ -362,7 +383,7 @@ class OutputRecorder:
         values = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple) else [output]
         self.outputs[name, number] = [
             _projected(value.detach())
-            for value in values
+            for value in map(own_part, values)
             if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 and not value.is_nested
         ]
 
@@ -382,6 +403,11 @@ class OutputRecorder:
         ran = dict.fromkeys(name for name, _ in self.outputs)
         named = [name for name in ran if NAMED_FOR_ATTENTION.search(type(self._modules[name]).__name__)]
         return [name for name in named if not any(other.startswith(f"{name}.") for other in named)]
+
+
+def own_part(value: Any) -> Any:
+    """What this process holds of a value that several share; any other value as it is."""
+    return value.to_local() if hasattr(value, "to_local") else value
 
 
 def _projected(output: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,8 @@ FINITE = "finite"
 """What every snapshot records: 1 for a head whose logits are all finite, or 0; NaN for the heads of other layers that
 are not finite either, once the first was not."""
 
-PACE = 3.0
-"""Where induction heads form in the demonstration, the fastest change that was seen there, attention moves 2.6 times as
-far from a snapshot to the next as before.  A warning is all that depends on it."""
-
-RECENT = 4
-"""Snapshots by which the pace of a training is judged."""
+LOSS, LEARNING_RATE = "loss", "learning_rate"
+"""What is recorded of the training at each snapshot; NaN if it is not known."""
 
 SAME = 0.01
 """Attention that differs by this share or less is the same up to rounding and differences between machines."""
@@ -44,6 +39,7 @@ class Snapshot:
     values: Mapping[str, NDArray[np.float64]]  # (layer, head)
     pattern: NDArray[np.float32] | None = None  # (layer, head, row, key)
     reason: str = ""
+    scalars: Mapping[str, float] = field(default_factory=dict)  # the loss and the learning rate
 
     @property
     def status(self) -> str:
@@ -81,6 +77,9 @@ def make_dataset(
         _stack([snapshot.values.get(FINITE) for snapshot in snapshots], shape, np.float64),
         {"long_name": "whether all attention logits are finite", "units": "1"},
     )
+    for name, long_name in ((LOSS, "loss that was told"), (LEARNING_RATE, "largest learning rate of the optimizer")):
+        numbers = np.array([snapshot.scalars.get(name, np.nan) for snapshot in snapshots], np.float64)
+        variables[name] = ("step", numbers, {"long_name": long_name, "units": "1"})
     if patterns:
         variables["pattern"] = (
             (*HEADS, "row", "key"),
@@ -114,10 +113,15 @@ def head_variables(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
 def list_snapshots(dataset: xr.Dataset) -> list[Snapshot]:
     """The snapshots that a Dataset holds, without their patterns."""
     arrays = {name: values.values for name, values in head_variables(dataset).items()}
-    texts = [dataset[name].values.tolist() for name in ("step", "status", "reason")]
+    texts = [dataset[name].values.tolist() for name in ("step", "status", "reason", LOSS, LEARNING_RATE)]
     return [
-        Snapshot(step, {} if status == "missing" else {name: a[i] for name, a in arrays.items()}, reason=reason)
-        for i, (step, status, reason) in enumerate(zip(*texts, strict=True))
+        Snapshot(
+            step,
+            {} if status == "missing" else {name: a[i] for name, a in arrays.items()},
+            reason=reason,
+            scalars={LOSS: loss, LEARNING_RATE: rate},
+        )
+        for i, (step, status, reason, loss, rate) in enumerate(zip(*texts, strict=True))
     ]
 
 
@@ -157,28 +161,20 @@ def is_other_model(stored: xr.Dataset, now: Snapshot) -> bool:
     """Whether the model of this snapshot is clearly not the one of the stored snapshots.
 
     Let d(a, b) be the mean of ½ Σ|p - p'| over the rows of the patterns at a and b, the share of attention that
-    differs.  Training goes on from the last snapshot at about the pace that it had.  So the model is another one if
-    d(last, now) is more than `PACE` times what moved between two of the `RECENT` snapshots before, for as many steps as
-    have passed; or if it is nearer to the first snapshot than to the last, as models that begin anew are, with any
-    seed.  After a single snapshot no pace is known: then the model is compared only at the same step.  A model with
-    finite attention is not the one whose attention was not finite.
+    differs.  The model is another one if it differs from the last snapshot at the same step; or if it is nearer to the
+    first snapshot than to the last, as models that begin anew are, with any seed.  A model with finite attention is not
+    the one whose attention was not finite.
     """
     snapshots, _ = split_missing(stored)
     if now.pattern is None or "pattern" not in snapshots or not snapshots.sizes["step"]:
         return False
     if snapshots["status"].values[-1] == "partial" and not now.reason:
         return True
-    steps = snapshots["step"].values[-RECENT:].tolist()
-    patterns = snapshots["pattern"].isel(step=slice(-RECENT, None)).values
-    distance = _moved(patterns[-1], now.pattern)
+    first, last = (snapshots["pattern"].isel(step=step).values for step in (0, -1))
+    distance = _moved(last, now.pattern)
     if np.isnan(distance) or distance <= SAME:
         return False
-    if len(steps) == 1:
-        return now.step == steps[-1]
-    pace = np.nanmax([0.0, *(_moved(a, b) for a, b in pairwise(patterns))])
-    passed = max(1.0, (now.step - steps[-1]) / (steps[-1] - steps[-2]))
-    from_first = _moved(snapshots["pattern"].isel(step=0).values, now.pattern)
-    return bool(distance > SAME + PACE * pace * passed or from_first < distance)
+    return now.step == snapshots["step"].values[-1] or _moved(first, now.pattern) < distance
 
 
 def _moved(before: NDArray[np.float32], now: NDArray[np.float32]) -> float:

@@ -7,7 +7,9 @@ contents of buffers and of other tensors that modules hold.  Parameters and thei
 
 Where each process holds a copy of the model (DDP), the first takes snapshots alone.  Where each holds a shard (FSDP), a
 forward pass gathers the parameters from all, so all must take part in every snapshot and agree whether it failed.  The
-attributes that a wrapper of sharded parameters keeps for itself are left alone: buffers and flags are restored.
+attributes that a wrapper of sharded parameters keeps for itself are left alone: buffers and flags are restored.  Where
+processes hold different heads (tensor parallelism) or different layers (pipelines), all take part too, and what each
+has measured is gathered.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
+
+Result = TypeVar("Result")
 
 UNTOUCHED = ("_parameters", "_modules")
 """Attributes of a module that are not restored: a forward pass does not change them."""
@@ -197,23 +201,43 @@ def _is_same(container: Any, content: Any) -> bool:
 
 def is_first_process() -> bool:
     """Whether this process records."""
-    return not _are_several() or distributed.get_rank() == 0
+    return not are_several() or distributed.get_rank() == 0
 
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether each process holds only a part of the parameters."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     shards = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
-    return _are_several() and any(isinstance(module, shards) for module in model.modules())
+    return are_several() and any(isinstance(module, shards) for module in model.modules())
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:
-    """Whether processes hold parts of parameters that they compute with together, but for FSDP, which gathers them."""
+    """Whether processes hold parts of parameters that they compute with together; FSDP alone gathers them."""
     tensor = sys.modules.get("torch.distributed.tensor")
-    if tensor is None or not _are_several():
+    if tensor is None or not are_several():
         return False
+    own_axes = int(is_sharded(model))  # the axis of the mesh that FSDP shards
     sharded = [p for p in model.parameters() if isinstance(p, tensor.DTensor)]
-    return any(p.device_mesh.ndim > 1 or not is_sharded(model) for p in sharded)
+    return any(sum(isinstance(place, tensor.Shard) for place in p.placements) > own_axes for p in sharded)
+
+
+def share_of_heads(module: nn.Module) -> tuple[int, int]:
+    """The place of this process among those that share a module's heads, and their number; asked while it computes."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    if tensor is None:
+        return 0, 1
+    for parameter in module.parameters():
+        if isinstance(parameter, tensor.DTensor) and any(isinstance(p, tensor.Shard) for p in parameter.placements):
+            mesh = parameter.device_mesh
+            return mesh.get_local_rank(mesh.ndim - 1), mesh.size(mesh.ndim - 1)
+    return 0, 1
+
+
+def gather(value: Result) -> list[Result]:
+    """What each process has, in the order of processes."""
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
 
 
 def failed_anywhere(failed: bool, device: torch.device) -> bool:
@@ -246,5 +270,6 @@ def free_gathered(model: nn.Module) -> None:
             module._handle.post_reshard()
 
 
-def _are_several() -> bool:
+def are_several() -> bool:
+    """Whether several processes train together."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1

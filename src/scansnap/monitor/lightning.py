@@ -5,7 +5,8 @@ Trainer(callbacks=[ss.LightningWatch(probe=batch, store="attention.zarr")])
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 from scansnap.monitor.watch import Watch, WatchOptions, watch
 from scansnap.runtime.errors import InputError
@@ -33,14 +34,17 @@ class LightningWatch(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step = trainer.global_step
-        usual: WatchOptions = {"start": self._step}
+        usual: WatchOptions = {"start": self._step, "optimizer": next(iter(trainer.optimizers), None)}
         self.watch = watch(pl_module, probe=self._probe, **(usual | self._options))
 
-    def on_train_batch_end(self, trainer: Trainer, *_: object, **__: object) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: object, **__: object
+    ) -> None:
         assert self.watch is not None
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if trainer.global_step != self._step:  # batches that are accumulated are no step
             self._step = trainer.global_step
-            self.watch.step(self._step)
+            self.watch.step(self._step, loss=loss)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.watch is not None

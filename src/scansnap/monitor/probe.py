@@ -91,6 +91,7 @@ class Probe:
         """The same probe on another device."""
         moved = copy.copy(self)
         moved.device, moved._positions, moved._repeated = device, {}, {}
+        moved.__dict__.pop("vocabulary", None)
         moved._calls = [_map(call, lambda _, value: value.to(device), lambda _: True) for call in self._calls]
         return moved
 
@@ -191,6 +192,13 @@ class Probe:
             return (value.T if self.batch_dim else value) if is_ids and not value.is_nested else None
         return None
 
+    @cached_property
+    def vocabulary(self) -> Tensor | None:
+        """All token ids in the probe, in ascending order, where it has any."""
+        named = [pair for call in self._calls for pair in _tensors(*call)]
+        ids = [v.flatten() for name, v in named if _are_ids(name, v)]
+        return torch.cat(ids).unique() if ids else None
+
     def repeated_tokens(self, length: int, count: int) -> Tensor | None:
         """`count` windows (count, length) of random tokens that repeat after half of it."""
         key = length, count, self.batch_dim
@@ -234,8 +242,8 @@ class Probe:
     def key_tokens(self, piece: Piece, batch: int, length: int) -> Tensor | None:
         """The ids (batch, length) of tokens, if exactly one argument of this shape holds ids."""
         named = _tensors(piece.args, piece.kwargs)
-        ids = [v for name, v in named if (name in TOKEN_IDS[:2] or name == "0") and v.shape == (batch, length)]
-        return ids[0] if len(ids) == 1 and not ids[0].is_floating_point() and not ids[0].is_nested else None
+        ids = [v for name, v in named if _are_ids(name, v) and v.shape == (batch, length)]
+        return ids[0] if len(ids) == 1 else None
 
     def lengths(self, piece: Piece) -> set[int]:
         """The numbers of tokens that attention may be among: the first two axes of what the model is called with."""
@@ -282,6 +290,12 @@ class Probe:
 
         windows = self._count(call)
         return _map(call, extend, self._has(windows)), number
+
+
+def _are_ids(name: str, value: Tensor) -> bool:
+    """Whether an argument of the model holds token ids."""
+    is_named = name in TOKEN_IDS[:2] or name == "0"
+    return is_named and not value.is_floating_point() and value.dtype != torch.bool and not value.is_nested
 
 
 def _arguments(part: Any, device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -14,6 +14,11 @@ key has no choice, so it does not count; the weight on the k largest keys counts
 q = W_Q x + b_Q and k = W_K y + b_K with matrices (d, D), so that <q, k> is x' W_QK y with W_QK = W_Q' W_K, up to the
 biases.  Its largest singular value σ bounds the logits: |<q, k>| <= σ |x| |y|.  With rotary positions, or normalized
 queries and keys, the logits depend on more than W_QK; σ is then still that of the projections.
+
+Some quantities ask where most of a head's attention lies: on which key relative to the row, at which place of the
+window, on which token, or like which other head.  Their functions return a `Profile` of all candidates, of which the
+largest mean is recorded ("peak"), or which one it is ("place").  A candidate counts if at least half of the rows that
+any candidate has could attend to it: at the end of a causal window few rows could.
 """
 
 from __future__ import annotations
@@ -23,18 +28,33 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from scansnap.monitor.attention import exact_products
+from scansnap.monitor.attention import exact_products, precise
+from scansnap.monitor.projections import Projections
 from scansnap.runtime.errors import InputError, brief, short_repr
 from scansnap.validation.registry import Registry
 from scansnap.validation.validate import validated
 
-Reduction = Literal["mean", "max"]
-Sample = Literal["probe", "followed", "repeated", "projections"]
+Reduction = Literal["mean", "max", "peak", "place"]
+Sample = Literal["probe", "followed", "repeated", "projections", "gradients"]
+
+FARTHEST = 16
+"""The largest distance, in tokens before or after a row, at which a head's attention is looked for."""
+
+FAR = 1000
+"""Attention that lies farther back than this many tokens is far."""
+
+
+class Profile(NamedTuple):
+    """How much attention lies on each of n candidates, summed over rows."""
+
+    totals: Tensor  # (B, H, n)
+    counts: Tensor  # (B, H, n): rows that could attend to it
+    labels: Tensor  # (n,): what the candidates are
 
 
 @dataclass(frozen=True)
@@ -55,6 +75,12 @@ class Rows:
     has_sink: bool = False  # whether there is a learned sink, which takes what the weights lack to 1
     before: Tensor | None = None  # the weights at the snapshot before
     tokens: Tensor | None = None  # (B, S): token ids, where keys are tokens with known ids
+    vocabulary: Tensor | None = None  # (n,): all ids of tokens in the probe, in ascending order
+    query: Tensor | None = None  # (B, H, r, d), where the quantity asked for vectors and the attention shows them
+    key: Tensor | None = None  # (B, H or fewer, S, d)
+    value: Tensor | None = None  # (B, H or fewer, S, e)
+    hidden: Tensor | None = None  # (B, T, D): what the attending module was given
+    scale: float = 1.0  # of the products of queries and keys
 
     @cached_property
     def shares(self) -> Tensor:
@@ -80,15 +106,11 @@ class Rows:
     def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
         """Some rows of some windows."""
         of_heads, of_rows = (windows, slice(None), rows), (windows, rows)
-        return replace(
-            self,
-            weights=self.weights[of_heads],
-            logits=self.logits[of_heads],
-            keys=self.keys[of_heads],
-            positions=self.positions[of_rows],
-            first=self.first[of_rows],
-            tokens=None if self.tokens is None else self.tokens[windows],
-        )
+        axes: dict[str, tuple[slice, ...]] = dict.fromkeys(("weights", "logits", "keys", "query"), of_heads)
+        axes |= dict.fromkeys(("positions", "first"), of_rows)
+        axes |= dict.fromkeys(("tokens", "key", "value", "hidden"), (windows,))
+        tensors = {name: getattr(self, name) for name in axes}
+        return replace(self, **{name: t[axes[name]] for name, t in tensors.items() if t is not None})
 
     @staticmethod
     def concatenate(parts: Sequence[Rows]) -> Rows:
@@ -96,12 +118,80 @@ class Rows:
         if len(parts) == 1:
             return parts[0]
         names = [field.name for field in fields(Rows) if isinstance(getattr(parts[0], field.name), Tensor)]
+        names = [name for name in names if name != "vocabulary"]
         joined: dict[str, Any] = {name: torch.cat([getattr(rows, name) for rows in parts]) for name in names}
         return replace(parts[0], **joined)
 
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
+
+    @cached_property
+    def by_offset(self) -> Profile:
+        """Attention by how many tokens before the row a key is; negative after it."""
+        offsets = torch.arange(-FARTHEST, FARTHEST + 1, device=self.positions.device)
+        keys = self.positions[:, :, None] - offsets  # (B, r, n)
+        length = self.weights.shape[-1]
+        does_count = ((keys >= 0) & (keys < length))[:, None] & (self.keys > 1)[..., None] & self.is_self
+        weights = self.weights.take_along_dim(keys.clamp(0, length - 1)[:, None], 3)
+        return Profile(torch.where(does_count, weights, 0.0).sum(2), does_count.sum(2), offsets)
+
+    @cached_property
+    def by_position(self) -> Profile:
+        """Attention by the place of a key in its window."""
+        does_count = (self.keys > 1)[..., None]
+        totals = torch.where(does_count, self.weights, 0.0).sum(2)
+        counts = ((self.logits != -math.inf) & does_count).sum(2)
+        return Profile(totals, counts, torch.arange(totals.shape[-1], device=totals.device))
+
+    @cached_property
+    def by_token(self) -> Profile:
+        """Attention by the token that a key is."""
+        totals, number = self.by_position.totals, (self.keys > 1).sum(2)[..., None]
+        if self.tokens is None or self.vocabulary is None:
+            nothing = totals[..., :1] * 0
+            return Profile(nothing, nothing, nothing[0, 0])
+        tokens = self.tokens.to(self.vocabulary.dtype).contiguous()
+        index = torch.searchsorted(self.vocabulary, tokens)[:, None].expand_as(totals)
+        summed = totals.new_zeros(*totals.shape[:2], len(self.vocabulary)).scatter_add(2, index, totals)
+        return Profile(summed, number.expand_as(summed), self.vocabulary)
+
+    @cached_property
+    def by_head(self) -> Profile:
+        """How alike the attention of two heads is: the cosine of the angle between their rows."""
+        lengths = torch.linalg.vector_norm(self.weights, dim=-1, keepdim=True)
+        directions = torch.where((self.keys > 1)[..., None], self.weights / lengths, 0.0)
+        with exact_products():
+            totals = torch.einsum("bhts,bgts->bhg", directions, directions)
+        heads = totals.shape[1]
+        is_other = ~torch.eye(heads, dtype=torch.bool, device=totals.device)
+        counts = (self.keys > 1).sum(2)[..., None] * is_other
+        return Profile(totals * is_other, counts, torch.arange(heads, device=totals.device))
+
+    @cached_property
+    def value_norms(self) -> Tensor | None:
+        """The norm of each key's value (B, H, S), relative to their mean in the window."""
+        if self.value is None:
+            return None
+        norms = torch.linalg.vector_norm(precise(self.value), dim=-1)
+        norms = norms.repeat_interleave(self.weights.shape[1] // norms.shape[1], 1)
+        return norms / norms.mean(-1, keepdim=True).clamp(min=torch.finfo(norms.dtype).tiny)
+
+    @cached_property
+    def largest_pair(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Of the key with the largest logit of each row: the norms of query and key, and the cosine between them."""
+        if self.query is None or self.key is None:
+            return None
+        query, key = precise(self.query), precise(self.key)
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+        chosen = key.take_along_dim(self.logits.argmax(-1)[..., None], 2)  # (B, H, r, d)
+        norms = torch.linalg.vector_norm(query, dim=-1), torch.linalg.vector_norm(chosen, dim=-1)
+        tiny = torch.finfo(query.dtype).tiny
+        return *norms, (query * chosen).sum(-1) / (norms[0] * norms[1]).clamp(min=tiny)
+
+    def unknown(self) -> Tensor:
+        """NaN for each row (B, H, r)."""
+        return torch.full_like(self.weights[..., 0], math.nan)
 
 
 class QuantityError(InputError):
@@ -118,7 +208,7 @@ class QuantityError(InputError):
 SQUARINGS = 10
 """Squarings of M in the power iteration for its largest eigenvalue."""
 
-TAKEN = ("pattern", "finite")
+TAKEN = ("pattern", "finite", "loss", "learning_rate", "default")
 """Names of what every watch records."""
 
 
@@ -140,11 +230,13 @@ class HeadQuantity:
     """
 
     name: str
-    compute: Callable[..., Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
+    compute: Callable[..., Any]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
     long_name: str
     units: str = "1"
     reduction: Reduction = "mean"
     sample: Sample = "probe"
+    default: bool = False  # whether it is recorded without asking
+    vectors: bool = False  # whether it reads queries, keys, values or what the module was given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__wrapped__", self.compute)
@@ -153,23 +245,26 @@ class HeadQuantity:
         if self.name in TAKEN:
             raise InputError(f"a quantity is called '{self.name}', as what every watch records: give it another name.")
 
-    def of(self, measured: object, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    def of(self, measured: object, shape: Sequence[int]) -> Any:
         """What the function says of rows or projections; a function that fails is named."""
         try:
-            values = self.compute(measured)
+            values: Any = self.compute(measured)
         except Exception as error:
             if lacks_memory(error):
                 raise  # memory may suffice for fewer windows
             raise QuantityError(
                 f"the quantity '{self.name}' fails ({type(error).__name__}: {brief(error)}): mend its function."
             ) from error
-        if not isinstance(values, Tensor) or values.shape != torch.Size(shape):
+        if self.reduction in ("peak", "place"):
+            if not isinstance(values, Profile):
+                raise QuantityError(f"the quantity '{self.name}' gives {short_repr(values)}: return a Profile.")
+        elif not isinstance(values, Tensor) or values.shape != torch.Size(shape):
             what = f"a tensor of {_shape(values.shape)}" if isinstance(values, Tensor) else short_repr(values)
             raise QuantityError(
                 f"the quantity '{self.name}' gives {what}: return a number for each window, head and row, here "
                 f"{_shape(shape)}."
             )
-        return values.to(device, dtype)
+        return values
 
 
 HEAD_QUANTITIES: Registry[HeadQuantity] = Registry("quantity of attention")
@@ -182,14 +277,21 @@ True
 
 @validated
 def head_quantity(
-    *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
-) -> Callable[[Callable[..., Tensor]], HeadQuantity]:
+    *,
+    long_name: str,
+    units: str = "1",
+    reduction: Reduction = "mean",
+    sample: Sample = "probe",
+    default: bool = False,
+    vectors: bool = False,
+) -> Callable[[Callable[..., Tensor | Profile]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
     The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` says which rows it
     is given: those of the probe; those that are followed from one snapshot to the next, with the weights `before`; or
-    those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" is given the
-    `Projections` of layers instead.
+    those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" or "gradients" is
+    given the `Projections` of layers, or their gradients, instead.  With `vectors` the rows also have queries, keys and
+    values.  A `default` quantity is recorded without asking once it is registered.
 
     >>> @ss.head_quantity(long_name="largest weight")
     ... def largest_weight(rows):
@@ -198,78 +300,79 @@ def head_quantity(
     'largest_weight'
     """
 
-    def make(compute: Callable[..., Tensor]) -> HeadQuantity:
-        return HeadQuantity(compute.__name__, compute, long_name, units, reduction, sample)
+    def make(compute: Callable[..., Tensor | Profile]) -> HeadQuantity:
+        return HeadQuantity(compute.__name__, compute, long_name, units, reduction, sample, default, vectors)
 
     return make
 
 
 @HEAD_QUANTITIES.register("entropy")
-@head_quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats")
+@head_quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats", default=True)
 def entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts."""
     return rows.of_more_than(1, rows.entropy)
 
 
 @HEAD_QUANTITIES.register("normalized_entropy")
-@head_quantity(long_name="entropy of attention relative to the largest that its row allows")
+@head_quantity(long_name="entropy of attention relative to the largest that its row allows", default=True)
 def normalized_entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
     return rows.of_more_than(1, rows.entropy / rows.keys.log())
 
 
 @HEAD_QUANTITIES.register("effective_keys")
-@head_quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key")
+@head_quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key", default=True)
 def effective_keys(rows: Rows) -> Tensor:
     """1/Σ_s p_ts²: n for equal weights on n keys."""
     return rows.of_more_than(1, torch.linalg.vector_norm(rows.shares, dim=-1) ** -2)
 
 
 @HEAD_QUANTITIES.register("top_1")
-@head_quantity(long_name="largest attention weight, mean over rows of more than one key")
+@head_quantity(long_name="largest attention weight, mean over rows of more than one key", default=True)
 def top_1(rows: Rows) -> Tensor:
     """max_s p_ts."""
     return rows.of_more_than(1, rows.largest[..., 0])
 
 
 @HEAD_QUANTITIES.register("top_5")
-@head_quantity(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
+@head_quantity(
+    long_name="sum of the five largest attention weights, mean over rows of more than five keys", default=True
+)
 def top_5(rows: Rows) -> Tensor:
     """The sum of the five largest p_ts of a row."""
     return rows.of_more_than(5, rows.largest.sum(-1))
 
 
 @HEAD_QUANTITIES.register("even_weight")
-@head_quantity(long_name="weight of each key if attention were even, mean over rows of more than one key")
+@head_quantity(long_name="weight of each key if attention were even, mean over rows of more than one key", default=True)
 def even_weight(rows: Rows) -> Tensor:
     """1/n_t: what the weights on single keys are to be compared with."""
     return rows.of_more_than(1, 1 / rows.keys)
 
 
 @HEAD_QUANTITIES.register("largest_logit")
-@head_quantity(long_name="largest attention logit before softmax", reduction="max")
+@head_quantity(long_name="largest attention logit before softmax", reduction="max", default=True)
 def largest_logit(rows: Rows) -> Tensor:
     """max_s z_ts, after the scale and soft-capping; over the rows that are measured."""
     return rows.of_more_than(0, rows.logits.amax(-1))
 
 
 @HEAD_QUANTITIES.register("first_token")
-@head_quantity(long_name="attention on the first token, mean over rows of more than one key")
+@head_quantity(long_name="attention on the first token, mean over rows of more than one key", default=True)
 def first_token(rows: Rows) -> Tensor:
     """p_t0; in a padded window, on the first token that is not padding; in packed ones, of the row's document."""
     return rows.of_more_than(1, rows.on(rows.first))
 
 
 @HEAD_QUANTITIES.register("learned_sink")
-@head_quantity(long_name="attention on the learned sink, which is no key")
+@head_quantity(long_name="attention on the learned sink, which is no key", default=True)
 def learned_sink(rows: Rows) -> Tensor:
     """1 - Σ_s p_ts; NaN for models without a learned sink."""
-    mass = rows.of_more_than(0, 1 - rows.weights.sum(-1))
-    return mass if rows.has_sink else torch.full_like(mass, math.nan)
+    return rows.of_more_than(0, 1 - rows.weights.sum(-1)) if rows.has_sink else rows.unknown()
 
 
 @HEAD_QUANTITIES.register("previous_token")
-@head_quantity(long_name="attention on the token before, mean over rows of more than one key")
+@head_quantity(long_name="attention on the token before, mean over rows of more than one key", default=True)
 def previous_token(rows: Rows) -> Tensor:
     """p_t,t-1, for t > 0; NaN where the keys are other tokens than the queries."""
     weight = rows.of_more_than(1, rows.on((rows.positions - 1).clamp(min=0)))
@@ -277,7 +380,9 @@ def previous_token(rows: Rows) -> Tensor:
 
 
 @HEAD_QUANTITIES.register("prefix_matching")
-@head_quantity(long_name="attention on tokens that follow an earlier occurrence of the same token", sample="repeated")
+@head_quantity(
+    long_name="attention on tokens that follow an earlier occurrence of the same token", sample="repeated", default=True
+)
 def prefix_matching(rows: Rows) -> Tensor:
     """Σ_s p_ts over 0 < s <= t with x_{s-1} = x_t, s - 1 < t, for rows whose token x_t has occurred before.
 
@@ -285,7 +390,7 @@ def prefix_matching(rows: Rows) -> Tensor:
     attends one past where the token was seen before.
     """
     if rows.tokens is None or not rows.is_self:
-        return torch.full_like(rows.weights[..., 0], math.nan)
+        return rows.unknown()
     now = rows.tokens.take_along_dim(rows.positions, 1)  # (B, r)
     earlier = rows.tokens[:, None, :-1] == now[:, :, None]  # (B, r, S - 1): x_{s-1} = x_t
     earlier &= torch.arange(rows.tokens.shape[1] - 1, device=now.device) < rows.positions[:, :, None]
@@ -294,16 +399,204 @@ def prefix_matching(rows: Rows) -> Tensor:
 
 
 @HEAD_QUANTITIES.register("moved")
-@head_quantity(long_name="share of attention that moved since the last snapshot", sample="followed")
+@head_quantity(long_name="share of attention that moved since the last snapshot", sample="followed", default=True)
 def moved(rows: Rows) -> Tensor:
     """½ Σ_s |p_ts - p'_ts| with the weights p' of the snapshot before; NaN at the first."""
     if rows.before is None:
-        return torch.full_like(rows.weights[..., 0], math.nan)
+        return rows.unknown()
     return rows.of_more_than(1, 0.5 * torch.linalg.vector_norm(rows.weights - rows.before, 1, -1))
 
 
+@HEAD_QUANTITIES.register("offset_weight")
+@head_quantity(long_name="attention at the distance that has most of it", reduction="peak", default=True)
+def offset_weight(rows: Rows) -> Profile:
+    """max_k of the mean over rows of p_t,t-k."""
+    return rows.by_offset
+
+
+@HEAD_QUANTITIES.register("offset")
+@head_quantity(
+    long_name="distance that has most attention, from the row back", units="tokens", reduction="place", default=True
+)
+def offset(rows: Rows) -> Profile:
+    """The k of `offset_weight`: 0 is the token itself, 1 the one before."""
+    return rows.by_offset
+
+
+@HEAD_QUANTITIES.register("position_weight")
+@head_quantity(long_name="attention on the place of the window that has most of it", reduction="peak", default=True)
+def position_weight(rows: Rows) -> Profile:
+    """max_s of the mean of p_ts over the rows that see s."""
+    return rows.by_position
+
+
+@HEAD_QUANTITIES.register("position")
+@head_quantity(long_name="place of the window that has most attention", reduction="place", default=True)
+def position(rows: Rows) -> Profile:
+    """The s of `position_weight`."""
+    return rows.by_position
+
+
+@HEAD_QUANTITIES.register("token_weight")
+@head_quantity(long_name="attention on the token that has most of it", reduction="peak", default=True)
+def token_weight(rows: Rows) -> Profile:
+    """max_x of the mean over rows of Σ_s p_ts over the keys with x_s = x; NaN where the ids are not known."""
+    return rows.by_token
+
+
+@HEAD_QUANTITIES.register("token_id")
+@head_quantity(long_name="token that has most attention", reduction="place", default=True)
+def token_id(rows: Rows) -> Profile:
+    """The x of `token_weight`."""
+    return rows.by_token
+
+
+@HEAD_QUANTITIES.register("dormant_rows")
+@head_quantity(
+    long_name="share of rows that attend to the first token and get little from it", default=True, vectors=True
+)
+def dormant_rows(rows: Rows) -> Tensor:
+    """The share of rows with more than half of the attention on the first token, and a small output.
+
+    The output Σ_s p_ts v_s is small if Σ_s p_ts |v_s|, which bounds it, is at most half of the mean |v_s|.
+    """
+    if rows.value_norms is None:
+        return rows.unknown()
+    is_small = _weighted(rows) <= 0.5
+    return rows.of_more_than(1, ((rows.on(rows.first) > 0.5) & is_small).to(rows.weights.dtype))
+
+
+@HEAD_QUANTITIES.register("output_size")
+@head_quantity(long_name="attention weighted by the norms of values, relative to their mean", vectors=True)
+def output_size(rows: Rows) -> Tensor:
+    """Σ_s p_ts |v_s| / mean |v_s|: 1 for uniform attention, small where attention lies on keys with small values."""
+    return rows.unknown() if rows.value_norms is None else rows.of_more_than(1, _weighted(rows))
+
+
+def _weighted(rows: Rows) -> Tensor:
+    assert rows.value_norms is not None
+    return (rows.weights @ rows.value_norms[..., None].to(rows.weights.dtype))[..., 0]
+
+
+@HEAD_QUANTITIES.register("sink_value")
+@head_quantity(long_name="norm of the first token's value, relative to the mean", vectors=True)
+def sink_value(rows: Rows) -> Tensor:
+    """|v_0| / mean |v_s|, of the first token that is not padding, of the row's document."""
+    if rows.value_norms is None:
+        return rows.unknown()
+    norms = rows.value_norms.take_along_dim(rows.first[:, None].expand(-1, rows.weights.shape[1], -1), 2)
+    return rows.of_more_than(1, norms.to(rows.weights.dtype))
+
+
+@HEAD_QUANTITIES.register("query_norm")
+@head_quantity(long_name="norm of queries, times the scale of logits", vectors=True)
+def query_norm(rows: Rows) -> Tensor:
+    """scale · |q_t|; with `key_norm` and `alignment` the factors of the largest logit of a row."""
+    return rows.unknown() if rows.largest_pair is None else rows.of_more_than(0, rows.scale * rows.largest_pair[0])
+
+
+@HEAD_QUANTITIES.register("key_norm")
+@head_quantity(long_name="norm of the key with the largest logit of each row", vectors=True)
+def key_norm(rows: Rows) -> Tensor:
+    """|k_s| of the key s with the largest z_ts."""
+    return rows.unknown() if rows.largest_pair is None else rows.of_more_than(0, rows.largest_pair[1])
+
+
+@HEAD_QUANTITIES.register("alignment")
+@head_quantity(long_name="cosine between a query and the key with its largest logit", vectors=True)
+def alignment(rows: Rows) -> Tensor:
+    """<q_t, k_s> / (|q_t| |k_s|) of the key s with the largest z_ts."""
+    return rows.unknown() if rows.largest_pair is None else rows.of_more_than(0, rows.largest_pair[2])
+
+
+@HEAD_QUANTITIES.register("entropy_bound")
+@head_quantity(long_name="smallest entropy that the size of the logits allows", units="nats")
+def entropy_bound(rows: Rows) -> Tensor:
+    """The lower bound of Zhai et al. (2023), for the logits of each row.
+
+    Among n logits whose deviations from their mean have the norm σ, entropy is smallest if one is above all others,
+    which are equal.  The difference is then g = σ √(n/(n-1)), and with β = e^-g the entropy is
+
+        ln(1 + (n-1)β) + g (n-1)β / (1 + (n-1)β).
+
+    The paper bounds σ by the norms of W_QK and of the input; here it is measured, so that the bound is at least as
+    tight.
+    """
+    number = rows.keys.to(rows.weights.dtype)
+    is_seen = rows.logits != -math.inf
+    mean = torch.where(is_seen, rows.logits, 0.0).sum(-1) / number
+    norm = torch.linalg.vector_norm(torch.where(is_seen, rows.logits - mean[..., None], 0.0), dim=-1)
+    gap = norm * (number / (number - 1)).sqrt()
+    others = (number - 1) * (-gap).exp()
+    return rows.of_more_than(1, others.log1p() + gap * others / (1 + others))
+
+
+@HEAD_QUANTITIES.register("entropy_margin")
+@head_quantity(long_name="entropy above the smallest that the size of the logits allows", units="nats")
+def entropy_margin(rows: Rows) -> Tensor:
+    """entropy - `entropy_bound`: 0 where all attention goes to one key as sharply as such logits can."""
+    return rows.of_more_than(1, rows.entropy) - entropy_bound.compute(rows)
+
+
+@HEAD_QUANTITIES.register("distance")
+@head_quantity(long_name="mean distance of attention", units="tokens")
+def distance(rows: Rows) -> Tensor:
+    """Σ_s p_ts |t - s|: how far a head looks."""
+    return rows.of_more_than(1, (rows.shares * _distances(rows)).sum(-1)) if rows.is_self else rows.unknown()
+
+
+@HEAD_QUANTITIES.register("far_weight")
+@head_quantity(long_name=f"attention more than {FAR:,} tokens away, of rows that have such keys")
+def far_weight(rows: Rows) -> Tensor:
+    """Σ_s p_ts over |t - s| > 1,000, for rows t > 1,000."""
+    if not rows.is_self:
+        return rows.unknown()
+    is_far = _distances(rows) > FAR
+    has_far = (is_far & (rows.logits != -math.inf)).any(-1)
+    return rows.of_more_than(1, (rows.shares * is_far).sum(-1)).masked_fill(~has_far, math.nan)
+
+
+def _distances(rows: Rows) -> Tensor:
+    """|t - s| of each row and key (B, 1, r, S)."""
+    keys = torch.arange(rows.weights.shape[-1], device=rows.positions.device)
+    return (rows.positions[:, None, :, None] - keys).abs()
+
+
+@HEAD_QUANTITIES.register("head_similarity")
+@head_quantity(long_name="likeness to the most similar other head of the layer", reduction="peak")
+def head_similarity(rows: Rows) -> Profile:
+    """The largest mean over rows of the cosine between the weights of this head and of another: 1 if they are equal."""
+    return rows.by_head
+
+
+@HEAD_QUANTITIES.register("similar_head")
+@head_quantity(long_name="the most similar other head of the layer", reduction="place")
+def similar_head(rows: Rows) -> Profile:
+    """The head of `head_similarity`."""
+    return rows.by_head
+
+
+@HEAD_QUANTITIES.register("massive_activation")
+@head_quantity(long_name="largest input of the layer over the median", reduction="max", vectors=True)
+def massive_activation(rows: Rows) -> Tensor:
+    """max |x| / median |x| of what the attending module is given (Sun et al., 2024); the same for all heads."""
+    if rows.hidden is None:
+        return rows.unknown()
+    sizes = precise(rows.hidden).abs().flatten(1)
+    ratio = sizes.amax(1) / sizes.median(1).values.clamp(min=torch.finfo(sizes.dtype).tiny)
+    return rows.of_more_than(0, ratio[:, None, None].expand_as(rows.weights[..., 0]).to(rows.weights.dtype))
+
+
+@HEAD_QUANTITIES.register("gradient_norm")
+@head_quantity(long_name="norm of the gradient of the head's query and key projections", sample="gradients")
+def gradient_norm(projections: Projections) -> Tensor:
+    """√(|∂W_Q|² + |∂W_K|²) (..., H); NaN where there are no gradients when the snapshot is taken."""
+    query, key = (g.detach().float().square().sum((-2, -1)) for g in (projections.query, projections.key))
+    return (query + key.repeat_interleave(query.shape[-1] // key.shape[-1], -1)).sqrt()
+
+
 @HEAD_QUANTITIES.register("qk_singular_value")
-@head_quantity(long_name="largest singular value of W_QK", sample="projections")
+@head_quantity(long_name="largest singular value of W_QK", sample="projections", default=True)
 def qk_singular_value(projections: Projections) -> Tensor:
     """The largest singular value σ of W_Q' W_K (..., H); NaN where a module does not show its projections.
 
@@ -333,100 +626,14 @@ def _shape(sizes: Sequence[int]) -> str:
 
 
 def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]:
-    """The quantities that `record` names, each once."""
-    members = [HEAD_QUANTITIES.member(wanted) for wanted in record]
+    """The quantities that `record` names, each once; "default" stands for those that are recorded without asking."""
+    every = [HEAD_QUANTITIES.member(name) for name in HEAD_QUANTITIES]
+    default = [member for member in every if member.default]
+    members = [
+        member for wanted in record for member in (default if wanted == "default" else [HEAD_QUANTITIES.member(wanted)])
+    ]
     names = [member.name for member in members]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"record has '{name}' twice: name each quantity once.")
     return tuple(members)
-
-
-PAIRS = (
-    ("q_proj", "k_proj"),
-    ("query", "key"),
-    ("q", "k"),
-    ("q_lin", "k_lin"),
-    ("to_q", "to_k"),
-    ("wq", "wk"),
-    ("w_q", "w_k"),
-    ("query_proj", "key_proj"),
-)
-"""Names under which modules hold the projections of queries and of keys."""
-
-FUSED = ("c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")
-"""Names under which modules hold one projection of queries, keys and values."""
-
-BY_HEAD = ("query_key_value",)
-"""Of these, the rows of each head are together, and not all queries first."""
-
-
-@dataclass(frozen=True)
-class Projections:
-    """What makes the queries and keys of a layer's heads."""
-
-    query: Tensor  # (..., H, d, D)
-    key: Tensor  # (..., G, d, D), G dividing H
-
-
-def find_projections(module: nn.Module, heads: int, width: int) -> Projections | None:
-    """The projections of a module with this many heads; None if it shows none.
-
-    Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.
-    """
-    width = width or int(getattr(module, "head_dim", 0) or 0)
-    if isinstance(module, nn.MultiheadAttention):
-        if module.in_proj_weight is None:
-            return _by_head(module.q_proj_weight, module.k_proj_weight, heads, width)
-        query, key, _ = module.in_proj_weight.chunk(3)
-        return _by_head(query, key, heads, width)
-    for names in PAIRS:
-        pair = [_matrix(getattr(module, name, None)) for name in names]
-        if pair[0] is not None and pair[1] is not None:
-            return _by_head(pair[0], pair[1], heads, width)
-    for name in FUSED:
-        fused = _matrix(getattr(module, name, None))
-        if fused is None:
-            continue
-        width = width or len(fused) // (3 * heads)
-        groups, rest = divmod(len(fused) - heads * width, 2 * width)
-        if rest or (name in BY_HEAD and groups != heads):
-            return None
-        if name in BY_HEAD:
-            query, key, _ = fused.view(heads, 3, width, -1).unbind(1)
-            return Projections(query, key)
-        return _by_head(fused[: heads * width], fused[heads * width :][: groups * width], heads, width)
-    return None
-
-
-def _by_head(query: Tensor, key: Tensor, heads: int, width: int) -> Projections | None:
-    """The matrices (rows, D) of queries and keys cut into heads; None if their sizes do not fit."""
-    width = width or len(query) // heads
-    if len(query) != heads * width or len(key) % width or heads % max(1, len(key) // width):
-        return None
-    return Projections(query.unflatten(0, (-1, width)), key.unflatten(0, (-1, width)))
-
-
-def _matrix(part: object) -> Tensor | None:
-    """The weight (rows, D) of a linear layer; Conv1D of Hugging Face has it transposed."""
-    base = getattr(part, "base_layer", part)
-    plain = getattr(base, "weight", None)
-    if not isinstance(plain, Tensor) or type(plain) not in (Tensor, nn.Parameter) or plain.ndim != 2 or plain.is_meta:
-        return None
-    weight = plain if base is part else _adapted(part, plain)
-    if weight is not None and type(base).__name__ == "Conv1D":
-        weight = weight.T
-    return weight
-
-
-def _adapted(part: Any, weight: Tensor) -> Tensor | None:
-    """The weight of a layer with PEFT's adapters, which are added to it while they are not merged; None for others."""
-    if getattr(part, "merged", False) or getattr(part, "disable_adapters", False):
-        return weight
-    if not hasattr(part, "lora_A"):
-        return None
-    names = [name for name in part.active_adapters if name in part.lora_A]
-    if any(getattr(part, kind, {}).get(name) for kind in ("lora_variant", "use_dora") for name in names):
-        return None  # not a sum
-    with torch.no_grad():
-        return sum((part.get_delta_weight(name) for name in names), start=weight.detach())

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from scansnap.monitor.quantities import HeadQuantity, QuantityError, Reduction, Rows, Sample
+from scansnap.monitor.quantities import HeadQuantity, Profile, QuantityError, Reduction, Rows, Sample
 
 MAX_WAITING = {"cpu": 0, "cuda": 1 << 24}
 """Weights of several layers that wait to be measured together.  With their concatenation and what a quantity makes of
 them they take about 24 bytes each: 384 MiB on a GPU."""
+
+
+ENOUGH = 0.5
+"""A candidate of a profile counts if at least this share of the rows could attend to it."""
 
 
 @dataclass(frozen=True)
@@ -39,29 +44,22 @@ class LayerRows:
         return self.layer == before.layer + 1 and self._shape() == before._shape()
 
     def _shape(self) -> list[object]:
-        samples = [
-            (
-                name,
-                rows.weights.shape,
-                rows.weights.dtype,
-                rows.weights.device,
-                rows.is_self,
-                rows.has_sink,
-                rows.tokens is None,
-            )
-            for name, rows in self.samples.items()
-        ]
-        return [*samples, None if self.followed is None else self.followed.shape, self.has_before]
+        held = [getattr(rows, field.name) for rows in self.samples.values() for field in fields(Rows)]
+        tensors = [(v.shape, v.dtype, v.device) if isinstance(v, Tensor) else v for v in [*held, self.followed]]
+        return [*self.samples, *tensors, self.has_before]
 
 
 class Reductions:
-    """Means and maxima of quantities over the rows of `layers` layers with at most `heads` heads."""
+    """Means, maxima and profiles of quantities over the rows of `layers` layers with at most `heads` heads."""
 
     def __init__(self, record: Sequence[HeadQuantity], layers: int, heads: int, device: torch.device) -> None:
         self._record = record
         self._groups: dict[tuple[Sample, Reduction], list[HeadQuantity]] = {}
         for quantity in record:
-            self._groups.setdefault((quantity.sample, quantity.reduction), []).append(quantity)
+            if quantity.reduction in ("mean", "max"):
+                self._groups.setdefault((quantity.sample, quantity.reduction), []).append(quantity)
+        self._profiled = [quantity for quantity in record if quantity.reduction in ("peak", "place")]
+        self._profiles: dict[tuple[str, int], Profile] = {}  # by quantity and layer; totals and counts (head, n)
         self._totals, self._counts = {}, {}  # each (quantity, layer, head)
         for group, members in self._groups.items():
             start = -math.inf if group[1] == "max" else 0.0
@@ -111,17 +109,39 @@ class Reductions:
                 torch.maximum(totals, largest.to(totals), out=totals)
             else:
                 totals.add_(torch.where(does_count, values, 0.0).sum((2, 4), dtype=torch.float64).to(totals.device))
+        for quantity in self._profiled:
+            if (rows := samples.get(quantity.sample)) is not None:
+                self._add_profile(quantity, rows, parts[0].layer, number)
         for weights, part in zip(followed, parts, strict=bool(followed)):
             weights.copy_(part.samples["probe"].weights[:, :, : weights.shape[2]])
 
     def _compute(self, quantity: HeadQuantity, rows: Rows) -> Tensor:
         like = rows.weights[..., 0]
+        values = self._values_of(quantity, rows, like.shape)
+        return torch.full_like(like, math.nan) if values is None else values.to(like)
+
+    def _values_of(self, quantity: HeadQuantity, rows: Rows, shape: Sequence[int]) -> Any:
+        """What a quantity says of rows; None if it fails, or has failed before."""
         if quantity.name not in self.failures:
             try:
-                return quantity.of(rows, like.shape, like.dtype, like.device)
+                return quantity.of(rows, shape)
             except QuantityError as error:
                 self.failures[quantity.name] = error.without_frames()
-        return torch.full_like(like, math.nan)
+        return None
+
+    def _add_profile(self, quantity: HeadQuantity, rows: Rows, first_layer: int, number: int) -> None:
+        """Add the rows of `number` layers, summed over windows."""
+        profile = self._values_of(quantity, rows, rows.keys.shape)
+        if profile is None:
+            return
+        totals, counts = (t.unflatten(0, (number, -1)).sum(1).double() for t in profile[:2])  # (layer, H, n)
+        for i in range(number):
+            key = quantity.name, first_layer + i
+            before = self._profiles.get(key)
+            if before is not None and before.totals.shape == totals[i].shape:  # a function may show other windows
+                totals[i] += before.totals
+                counts[i] += before.counts
+            self._profiles[key] = Profile(totals[i], counts[i], profile.labels)
 
     def values(self) -> Tensor:
         """Each quantity of each layer and head (quantity, layer, head).
@@ -135,6 +155,19 @@ class Reductions:
             if group[1] == "mean":
                 reduced = reduced / counts
             values |= {quantity.name: number for quantity, number in zip(members, reduced, strict=True)}
+        for quantity in self._profiled:
+            values[quantity.name] = self._largest(quantity)
         for name in self.failures:
             values[name] = torch.full_like(values[name], math.nan)
         return torch.stack([values[quantity.name] for quantity in self._record])
+
+    def _largest(self, quantity: HeadQuantity) -> Tensor:
+        """The largest mean of a profile, or its place (layer, head), among candidates that enough rows could choose."""
+        result = torch.full(self.is_bad.shape, math.nan, dtype=torch.float64, device=self.is_bad.device)
+        for (name, layer), (totals, counts, labels) in self._profiles.items():
+            if name == quantity.name:
+                does_count = (counts > 0) & (counts >= ENOUGH * counts.amax(-1, keepdim=True))
+                mean, place = torch.where(does_count, totals / counts, -math.inf).max(-1)
+                value = mean if quantity.reduction == "peak" else labels[place].double()
+                result[layer, : len(mean)] = torch.where(does_count.any(-1), value, math.nan).to(result.device)
+        return result.masked_fill(self.is_bad, math.nan)

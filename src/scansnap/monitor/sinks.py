@@ -4,9 +4,9 @@ A sink is a callable that takes the step and numbers by name; those below are ma
 
     watch = ss.watch(model, probe=batch, sinks=[lambda step, numbers: print(step, numbers["entropy/layer_00"])])
 
-It gets the mean over the heads of each layer of every quantity; of each verdict that can be judged the number of heads
-of which it holds: a mean hides one head, a count does not; and the number of snapshots that are missing, whole or in
-part, which is all that it gets of a snapshot that failed.  Numbers of single heads are in the dataset.
+It gets the mean, the maximum and the minimum over the heads of each layer of every quantity; of each verdict that can
+be judged the number of heads of which it holds; and the number of snapshots that are missing, whole or in part, which
+is all that it gets of a snapshot that failed.  Numbers of single heads are in the dataset.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ Sink = Callable[[int, Mapping[str, float]], None]
 def numbers(dataset: xr.Dataset) -> dict[str, float]:
     """What sinks are told of the last snapshot."""
     last = dataset.isel(step=-1)
-    means = {
-        f"{name}/layer_{layer:02d}": float(np.nanmean(heads))
+    over_heads = {
+        f"{name}/layer_{layer:02d}{suffix}": float(reduce(heads))
         for name in recorded_quantities(dataset)
         for layer, heads in zip(last["layer"].values.tolist(), last[name].values, strict=True)
         if np.isfinite(heads).any()
+        for suffix, reduce in (("", np.nanmean), ("_max", np.nanmax), ("_min", np.nanmin))
     }
     _, failed = split_missing(dataset)
     missing = {"snapshots/missing": float(len(failed))}
     if last["status"].item() == "missing":
         return missing
     counts = {f"heads/{name}": float(count) for name, count in count_verdicts(dataset).items()}
-    return means | counts | missing
+    return over_heads | counts | missing
 
 
 def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:

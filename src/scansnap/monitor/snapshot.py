@@ -16,29 +16,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from scansnap.monitor.attention import AttentionCall, AttentionKind, every_row, visible_keys
+from scansnap.monitor.attention import AttentionCall, AttentionKind, ProductCall, every_row, take_rows, visible_keys
 from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, OutputRecorder, uses_kernel, without_cache
 from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
 from scansnap.monitor.isolation import (
     SideEffects,
+    are_several,
     failed_anywhere,
     free_gathered,
+    gather,
     is_sharded,
     is_tensor_parallel,
     isolated,
     named_modules,
+    share_of_heads,
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import (
-    HeadQuantity,
-    Projections,
-    QuantityError,
-    Rows,
-    Sample,
-    find_projections,
-    lacks_memory,
-)
+from scansnap.monitor.projections import Projections, find_projections
+from scansnap.monitor.quantities import HeadQuantity, QuantityError, Rows, Sample, lacks_memory
 from scansnap.monitor.reductions import LayerRows, Reductions
 from scansnap.runtime.errors import InputError, ScanSnapError
 
@@ -77,6 +73,7 @@ class Layer:
     width: int
     query_mask: str = ""  # the name of what says which queries are not padding
     key_mask: str = ""
+    share: tuple[int, int] = (0, 1)  # the place of this process among those that share the heads, and their number
     before: Tensor | None = None  # weights of the rows that are followed, at the snapshot before
     has_before: bool = False
 
@@ -106,6 +103,20 @@ def _hides(logits: Tensor, is_real: Tensor, rows: Tensor | None) -> bool:
     return not bool(is_seen.any())
 
 
+def _with_vectors(rows: Rows, call: AttentionCall) -> Rows:
+    """Rows with queries, keys and values, if the attention shows them, and with the module's input."""
+    rows = replace(rows, hidden=call.hidden)
+    if not isinstance(call, ProductCall):
+        return rows
+    query = take_rows(call.query, rows.positions)
+    return replace(rows, query=query, key=call.key, value=call.value, scale=call.scale)
+
+
+def _module_of(layer: str) -> str:
+    """The name of the module that a layer is a call of."""
+    return layer.partition(" (call ")[0]
+
+
 def _is_inside(name: str, other: str) -> bool:
     """Whether a module is, holds or is held by another, by their names."""
     return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
@@ -124,13 +135,15 @@ class SnapshotPass:
         layers: dict[str, Layer],
         *,
         is_first: bool = False,
+        modules: Mapping[str, nn.Module] | None = None,
         ends_early: bool = False,
         with_pattern: bool = True,
     ) -> None:
-        """`ends_early` lets a pass end with the last attention."""
-        self.layers, self.is_first = layers, is_first
+        """`ends_early` lets a pass end with the last attention; a first pass reads `modules` by name."""
+        self.layers, self.is_first, self._modules = layers, is_first, modules or {}
         self.failure: Exception | None = None
         self._probe, self._ends_early, self._with_pattern = probe, ends_early, with_pattern
+        self._with_vectors = any(quantity.vectors for quantity in record)
         self.streams = SideStreams(probe.device)
         self.reductions = Reductions(record, len(layers), most_heads(layers), probe.device)
         shape = len(layers), most_heads(layers), *pattern_shape(layers)
@@ -202,7 +215,9 @@ class SnapshotPass:
         key_mask = telling[0] if telling else fitting[0] if len(fitting) == 1 else ""
         of_decoder = [m for m in self._probe.masks(self._piece, windows, queries) if m.startswith(OF_DECODER)]
         query_mask = key_mask if kind != "cross" else of_decoder[0] if of_decoder else ""
-        self.layers[name] = Layer(name, kind, windows, heads, queries, keys, call.width, query_mask, key_mask)
+        module = self._modules.get(_module_of(name))
+        share = (0, 1) if module is None else share_of_heads(module)
+        self.layers[name] = Layer(name, kind, windows, heads, queries, keys, call.width, query_mask, key_mask, share)
 
     def _measure(self, layer: Layer, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
@@ -229,6 +244,10 @@ class SnapshotPass:
                 start_of_row = torch.maximum(start_of_row, documents.take_along_dim(chunk, 1))
             has_sink = call.sink is not None
             measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, tokens=tokens)
+            if self._with_vectors:
+                measured = _with_vectors(measured, call)
+            if tokens is not None:
+                measured = replace(measured, vocabulary=self._probe.vocabulary)
             self._add(layer, measured, start, is_usual)
             start += chunk.shape[1]
 
@@ -309,18 +328,25 @@ class SnapshotTaker:
         announced: Sequence[AnnouncedModule] = (),
         with_pattern: bool = True,
         max_windows: int | None = None,
+        all_ranks: bool = False,
     ) -> None:
-        """A piece of the probe has at most `max_windows` windows."""
+        """A piece of the probe has at most `max_windows` windows.
+
+        With `all_ranks` every process takes part, and the heads and layers that each measured are gathered.
+        """
         self._with_pattern, self._max_windows = with_pattern, max_windows
         self._model = unwrapped(model)
-        self.is_sharded = is_sharded(self._model)
-        if is_tensor_parallel(self._model):
+        self.gathers = all_ranks and are_several()
+        self._is_sharded = is_sharded(self._model)
+        self.is_shared = self.gathers or self._is_sharded  # whether all processes run the model
+        if is_tensor_parallel(self._model) and not self.gathers:
             raise InputError(
                 f"{type(self._model).__name__} is tensor-parallel: its processes compute each layer together, and a "
-                "snapshot in one of them would mix with the others; watch checkpoints of it instead."
+                'snapshot in one of them would mix with the others; give ranks="all" in every process.'
             )
         self.probe, self.record = probe, tuple(record)
-        self.layers: dict[str, Layer] = {}
+        self._own: dict[str, Layer] = {}  # what this process computes of the layers
+        self.layers: dict[str, Layer] = {}  # of all processes
         self.announced = list(announced)
         self.not_captured: tuple[str, ...] = ()  # modules that attend, and whose attention is not captured
         self._found: dict[str, nn.Module] = {}  # modules whose softmax is captured without being announced
@@ -343,7 +369,7 @@ class SnapshotTaker:
 
     def coverage(self) -> str:
         """A sentence on which attention is captured."""
-        captured = {layer.partition(" (call ")[0] for layer in self.layers}
+        captured = {_module_of(layer) for layer in self.layers}
         words = f"{len(captured)} of {len(captured) + len(self.not_captured)} attention modules captured"
         return words + (f"; not captured: {', '.join(self.not_captured)}" if self.not_captured else "")
 
@@ -361,7 +387,7 @@ class SnapshotTaker:
             try:
                 return action()
             except Exception as error:
-                for layer in self.layers.values():
+                for layer in self._own.values():
                     layer.has_before = False  # what was followed may not be whole
                 windows = self._max_windows or self.probe.windows
                 if not isinstance(error, ScanSnapError):
@@ -387,30 +413,32 @@ class SnapshotTaker:
             raise refusal
         if all(layer.keys < 2 for layer in self.layers.values()):
             raise InputError("the probe has one token, which has nothing to choose from: give windows of several.")
-        self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
+        self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self._own.values()])
 
     def _capture_first(self, piece: Piece, untouched: OutputRecorder | None) -> InputError | None:
         """Find the layers in a captured pass; returns why it is refused if modules then return something else."""
-        first = SnapshotPass(self.probe, self.record, {}, is_first=True)
+        first = SnapshotPass(self.probe, self.record, {}, is_first=True, modules=named_modules(self._model))
         self._found = {}
         with OutputRecorder(self._model) as outputs:
             _, capture = self._run([piece], first)
-        self.layers, self._found = first.layers, capture.found
-        within = [name.partition(" (call ")[0] for name in self.layers]
+        self._own, self._found = first.layers, capture.found
+        within = [_module_of(name) for name in self._own]
         missed: list[str] = []
         for name in [*outputs.attention_modules(), *capture.unread]:
             if not any(_is_inside(name, other) for other in [*within, *missed]):
                 missed.append(name)
-        self.not_captured = tuple(missed)
+        self.layers, self.not_captured = self._own, tuple(missed)
+        if self.gathers:
+            self._gather_layers()
         if not self.layers:
             raise NoAttention(
                 f"no attention was captured in {type(self._model).__name__} ({self.coverage()}): where it is written "
                 "by hand, announce the modules that compute it with watch.attention(module)."
             )
         difference = untouched and untouched.first_difference(outputs)
-        if not difference or self._varies(piece, untouched):
+        if not self._anywhere(bool(difference)) or self._anywhere(self._varies(piece, untouched)):
             return None
-        name, error = difference
+        name, error = difference or ("another process", math.nan)
         name = next((layer for layer in self.layers if _is_inside(name, layer)), name)
         return InputError(
             f"the attention captured in {name} does not give what the model computes: an output differs by {error:.1g} "
@@ -424,7 +452,7 @@ class SnapshotTaker:
         torch.backends.mha.set_fastpath_enabled(False)  # training does not use it, and it leaves out padding
         try:
             recorder = OutputRecorder(self._model)
-            with isolated(self._model, self.is_sharded), without_cache(self._model), recorder as outputs:
+            with isolated(self._model, self._is_sharded), without_cache(self._model), recorder as outputs:
                 piece.call(self._model)
         except Exception as error:
             if not lacks_memory(error):
@@ -432,7 +460,7 @@ class SnapshotTaker:
             return None
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-            if self.is_sharded:
+            if self._is_sharded:
                 free_gathered(self._model)
         return outputs
 
@@ -447,19 +475,20 @@ class SnapshotTaker:
         if self._replay.start():
             return PendingSnapshot(self._replay.is_done, lambda: self._read(*self._replay.result()))
         tensors = self._take_and_capture()
-        for layer in self.layers.values():
+        for layer in self._own.values():
             layer.has_before = layer.before is not None
         measurement = self._read(*tensors)
         return PendingSnapshot(lambda: True, lambda: measurement)
 
     def _take_and_capture(self) -> tuple[Tensor, ...]:
         """Measure without a graph, and capture a graph if the next snapshots can be its replay."""
-        followed = [layer.before for layer in self.layers.values() if layer.before is not None]
+        followed = [layer.before for layer in self._own.values() if layer.before is not None]
         may_capture = self._replay.may_capture and not (
-            self.is_sharded
+            self.is_shared
             or self.probe.function
             or self._has_hooks()
-            or any(layer.before is None or not layer.has_before for layer in self.layers.values())
+            or any(quantity.sample == "gradients" for quantity in self.record)  # they are other tensors each time
+            or any(layer.before is None or not layer.has_before for layer in self._own.values())
         )
         before = [weights.clone() for weights in followed] if may_capture else []
         tensors, effects = self._measure()
@@ -477,9 +506,9 @@ class SnapshotTaker:
         snapshot = SnapshotPass(
             self.probe,
             self.record,
-            self.layers,
+            self._own,
             with_pattern=self._with_pattern,
-            ends_early=not self.is_sharded and not self._has_hooks(),
+            ends_early=not self.is_shared and not self._has_hooks(),
         )
         self._failures = snapshot.reductions.failures
         with snapshot.streams.reading():
@@ -489,11 +518,12 @@ class SnapshotTaker:
         values = snapshot.reductions.values()
         for number, layer, numbers in projected:
             values[number, layer, : len(numbers)] = numbers
-        return (values, snapshot.pattern, snapshot.reductions.is_bad), effects
+        measured = values, snapshot.pattern, snapshot.reductions.is_bad
+        return self._gather_measured(*measured) if self.gathers else measured, effects
 
     def _run(self, pieces: Iterable[Piece], snapshot: SnapshotPass) -> tuple[SideEffects, Capture]:
         """Run the model on pieces of the probe; all processes fail if one of them does."""
-        with isolated(self._model, self.is_sharded) as effects:
+        with isolated(self._model, self._is_sharded) as effects:
             for piece in pieces:
                 snapshot.start(piece)
                 capture = Capture(
@@ -513,12 +543,41 @@ class SnapshotTaker:
                 except Exception as error:
                     snapshot.failure = snapshot.failure or error
                 snapshot.finish()
-                if self.is_sharded:
+                if self._is_sharded:
                     free_gathered(self._model)
-                    if failed_anywhere(snapshot.failure is not None, self.probe.device) and snapshot.failure is None:
-                        snapshot.failure = RuntimeError("the snapshot failed in another process")
+                if self._anywhere(snapshot.failure is not None) and snapshot.failure is None:
+                    snapshot.failure = RuntimeError("the snapshot failed in another process")
                 snapshot.raise_failure()
         return effects, capture
+
+    def _anywhere(self, is_so: bool) -> bool:
+        """Whether something is so in a process that runs the model too."""
+        return failed_anywhere(is_so, self.probe.device) if self.is_shared else is_so
+
+    def _gather_layers(self) -> None:
+        """The layers of all processes, each with all of its heads; their modules have different names."""
+        own = [replace(layer, before=None) for layer in self._own.values()]
+        parts = gather((own, self.not_captured))
+        found = {layer.name: layer for layers, _ in reversed(parts) for layer in layers}
+        names = dict.fromkeys(layer.name for layers, _ in parts for layer in layers)
+        self.layers = {name: replace(found[name], heads=found[name].heads * found[name].share[1]) for name in names}
+        self.not_captured = tuple(dict.fromkeys(name for _, missed in parts for name in missed))
+
+    def _gather_measured(self, *measured: Tensor) -> tuple[Tensor, ...]:
+        """What all processes have measured: quantities, patterns, and which heads have logits that are not finite."""
+        heads, number = most_heads(self.layers), {name: i for i, name in enumerate(self.layers)}
+        values = torch.full((len(self.record), len(number), heads), math.nan, dtype=torch.float64)
+        pattern = torch.full((len(number), heads, *pattern_shape(self.layers)), math.nan)
+        is_bad = torch.zeros((len(number), heads), dtype=torch.bool)
+        own = [(layer.name, layer.heads, layer.share[0]) for layer in self._own.values()]
+        for layers, (their_values, their_pattern, are_bad) in reversed(gather((own, [t.cpu() for t in measured]))):
+            for i, (name, count, place) in enumerate(layers):
+                where = number[name], slice(place * count, (place + 1) * count)
+                values[:, *where] = their_values[:, i, :count]
+                is_bad[where] = are_bad[i, :count]
+                rows, keys = their_pattern.shape[2:]
+                pattern[(*where, slice(rows), slice(keys))] = their_pattern[i, :count]
+        return values, pattern, is_bad
 
     def _has_hooks(self) -> bool:
         """Whether hooks may count on a forward pass that runs, and runs to its end."""
@@ -539,12 +598,20 @@ class SnapshotTaker:
 
     def _measure_projections(self) -> list[tuple[int, int, Tensor]]:
         """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""
-        wanted = [(i, quantity) for i, quantity in enumerate(self.record) if quantity.sample == "projections"]
-        modules = named_modules(self._model) if wanted else {}
+        measured: list[tuple[int, int, Tensor]] = []
+        for sample, read in (("projections", lambda weight: weight), ("gradients", lambda weight: weight.grad)):
+            wanted = [(i, quantity) for i, quantity in enumerate(self.record) if quantity.sample == sample]
+            measured += self._measure_matrices(wanted, read) if wanted else []
+        return measured
+
+    def _measure_matrices(
+        self, wanted: Sequence[tuple[int, HeadQuantity]], read: Callable[[Tensor], Tensor | None]
+    ) -> list[tuple[int, int, Tensor]]:
+        modules = named_modules(self._model)
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
-        for i, layer in enumerate(self.layers.values()):
-            module = modules.get(layer.name.partition(" (call ")[0])
-            found = module and find_projections(module, layer.heads, layer.width)
+        for i, layer in enumerate(self._own.values()):
+            module = modules.get(_module_of(layer.name))
+            found = module and find_projections(module, layer.heads, layer.width, read)
             if found:
                 alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
         measured: list[tuple[int, int, Tensor]] = []
@@ -553,7 +620,7 @@ class SnapshotTaker:
             key = torch.stack([projections.key.detach() for _, projections in layers])
             for number, quantity in wanted:
                 try:
-                    numbers = quantity.of(Projections(query, key), query.shape[:2], torch.float64, query.device)
+                    numbers = quantity.of(Projections(query, key), query.shape[:2]).double()
                 except QuantityError as error:
                     self._failures[quantity.name] = error.without_frames()
                     continue

@@ -159,7 +159,7 @@ def multi_head_call(
     call = ProductCall(
         query=project(0, query, None, None),
         key=keys,
-        value=None,
+        value=project(2, value, bias_v, static_v),
         scale=(query.shape[-1] // num_heads) ** -0.5,
         mask=mask,
         bias=padding,
@@ -168,7 +168,7 @@ def multi_head_call(
     )
 
     def expected(rows: Tensor) -> Tensor:
-        mixed = replace(call, value=project(2, value, bias_v, static_v)).output(rows)
+        mixed = call.output(rows)
         dtype = out_proj_weight.dtype
         return functional.linear(mixed.transpose(1, 2).flatten(2).to(dtype), out_proj_weight, out_proj_bias)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from torch import nn
+from torch.optim import Optimizer
 
 from scansnap.monitor.watch import Watch, WatchOptions, watch
 from scansnap.runtime.errors import InputError
@@ -40,6 +41,9 @@ class TrainerWatch(TrainerCallback):
         model, decode = kwargs["model"], getattr(kwargs.get("processing_class"), "decode", None)
         assert isinstance(model, nn.Module)
         usual: WatchOptions = {"start": state.global_step}
+        optimizer = getattr(kwargs.get("optimizer"), "optimizer", kwargs.get("optimizer"))  # accelerate wraps it
+        if isinstance(optimizer, Optimizer):
+            usual["optimizer"] = optimizer
         if decode is not None:
             usual["tokens"] = lambda token: decode([token])
         self.watch = watch(model, probe=self._probe, **(usual | self._options))
@@ -48,7 +52,8 @@ class TrainerWatch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         assert self.watch is not None
-        self.watch.step(state.global_step)
+        losses = [logged["loss"] for logged in state.log_history[-1:] if "loss" in logged]
+        self.watch.step(state.global_step, loss=losses[0] if losses else None)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

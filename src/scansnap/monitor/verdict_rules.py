@@ -26,7 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.monitor.dataset import FINITE
+from scansnap.monitor.dataset import FINITE, LEARNING_RATE
 from scansnap.results.metrics import find_snap
 from scansnap.runtime.errors import unknown
 from scansnap.validation.registry import Registry
@@ -174,12 +174,28 @@ def _lies_on(head: HeadHistory, name: str, key: str) -> Judgment | None:
     )
 
 
+def _stays_on(
+    head: HeadHistory, weight: str, place: str, key: str, *, apart_from: Sequence[int] = ()
+) -> Judgment | None:
+    """That most attention lies at the place where it lies now, unless that is one of some that have their own name."""
+    share, places = beyond_even(head[weight], head["even_weight"]), head[place]
+    is_there = (places == places[-1]) & ~np.isin(places, apart_from)
+    return head.as_long_as(
+        (share >= MOST) & is_there,
+        f"{head.now(weight):.0%} of its attention is on {key} (evenly: {head.now('even_weight'):.1%})",
+        nearly=(share >= NEARLY * MOST) & is_there,
+    )
+
+
+def _holds(name: str, head: HeadHistory) -> bool:
+    """Whether another rule holds of a head."""
+    rule = HEAD_VERDICTS.member(name)
+    return set(rule.needs) <= set(head.values) and rule.judge(head) is not None
+
+
 def _has_named_key(head: HeadHistory) -> bool:
     """Whether another rule says which key most of the attention lies on."""
-    rules = [HEAD_VERDICTS.member(name) for name in HEAD_VERDICTS]
-    return any(
-        rule.names_key and set(rule.needs) <= set(head.values) and rule.judge(head) is not None for rule in rules
-    )
+    return any(HEAD_VERDICTS.member(name).names_key and _holds(name, head) for name in HEAD_VERDICTS)
 
 
 @HEAD_VERDICTS.register("not-finite")
@@ -212,9 +228,18 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
     begin, left = growth
     return Judgment(
         int(head.steps[since]),
-        f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}; "
-        f"at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}",
+        f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}"
+        f"{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}",
     )
+
+
+def _factors(head: HeadHistory, begin: int) -> str:
+    """By how much norms and alignment of queries and keys have grown, if they are recorded."""
+    names = ("query_norm", "key_norm", "alignment")
+    if not set(names) <= set(head.values):
+        return ""
+    grown = [f"{name.replace('_', ' ')} {head.now(name) / head[name][begin]:.1f} times" for name in names]
+    return f" ({', '.join(grown)})"
 
 
 def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int, int] | None:
@@ -273,12 +298,45 @@ def learned_sink(head: HeadHistory) -> Judgment | None:
     return head.as_long_as(mass >= MOST, evidence, nearly=mass >= NEARLY * MOST)
 
 
+@HEAD_VERDICTS.register("dormant")
+@head_verdict("notice", needs="dormant_rows")
+def dormant(head: HeadHistory) -> Judgment | None:
+    """Most rows attend to the first token, whose value is so small that they get little: the head is switched off."""
+    share = head["dormant_rows"]
+    evidence = f"for {share[-1]:.0%} of tokens it attends to the first token and gets at most half of a usual value"
+    return head.as_long_as(share >= MOST, evidence, nearly=share >= NEARLY * MOST)
+
+
 @HEAD_VERDICTS.register("frozen")
 @head_verdict("notice", needs="moved")
 def frozen(head: HeadHistory) -> Judgment | None:
-    """Attention that moved and then stopped: `results/metrics.py`, as for text."""
+    """Attention that moved and then stopped: `results/metrics.py`, as for text.
+
+    Where the learning rate is known, attention has to stop also relative to it.
+    """
     snap = find_snap(head.steps, head["moved"])
-    return None if snap.step is None else Judgment(int(snap.step), str(snap))
+    return None if snap.step is None or _follows_rate(head) else Judgment(int(snap.step), str(snap))
+
+
+@HEAD_VERDICTS.register("rate-vanished")
+@head_verdict("pattern", needs=("moved", LEARNING_RATE))
+def rate_vanished(head: HeadHistory) -> Judgment | None:
+    """Attention that stopped because the learning rate did: it moves as far as before for each unit of the rate."""
+    snap, rates = find_snap(head.steps, head["moved"]), head[LEARNING_RATE]
+    if snap.step is None or not _follows_rate(head):
+        return None
+    left = rates[-1] / np.nanmax(rates)
+    return Judgment(int(snap.step), f"its attention stopped as the learning rate fell to {left:.1%} of its peak")
+
+
+def _follows_rate(head: HeadHistory) -> bool:
+    """Whether attention goes on moving if time is counted in learning rate times steps."""
+    if LEARNING_RATE not in head.values:
+        return False
+    passed = np.diff(head.steps) * np.nan_to_num(head[LEARNING_RATE][1:])
+    moves = np.concatenate([[True], passed > 0])
+    times = np.concatenate([[0.0], np.cumsum(passed)])[moves]
+    return find_snap(times, head["moved"][moves]).step is None
 
 
 @HEAD_VERDICTS.register("induction-like")
@@ -301,6 +359,40 @@ def induction_like(head: HeadHistory) -> Judgment | None:
 def previous_token(head: HeadHistory) -> Judgment | None:
     """Most attention on the token before."""
     return _lies_on(head, "previous_token", "the previous token")
+
+
+@HEAD_VERDICTS.register("current-token")
+@head_verdict("pattern", needs=("offset_weight", "offset", "even_weight"), names_key=True)
+def current_token(head: HeadHistory) -> Judgment | None:
+    """Most attention of each token on itself."""
+    return _stays_on(head, "offset_weight", "offset", "the token itself") if head.now("offset") == 0 else None
+
+
+@HEAD_VERDICTS.register("fixed-offset")
+@head_verdict("pattern", needs=("offset_weight", "offset", "even_weight"), names_key=True)
+def fixed_offset(head: HeadHistory) -> Judgment | None:
+    """Most attention a fixed number of tokens before or after each token, more than one before."""
+    back = int(head.now("offset"))
+    key = f"the key {back} tokens back" if back > 0 else f"the key {-back} token{'' if back == -1 else 's'} ahead"
+    return _stays_on(head, "offset_weight", "offset", key, apart_from=(0, 1))
+
+
+@HEAD_VERDICTS.register("one-token")
+@head_verdict("pattern", needs=("token_weight", "token_id", "even_weight"), names_key=True)
+def one_token(head: HeadHistory) -> Judgment | None:
+    """Most attention on one token of the vocabulary wherever it is, such as [SEP]; not where that is a sink."""
+    if _holds("sink", head):
+        return None
+    return _stays_on(head, "token_weight", "token_id", f"the token with id {head.now('token_id'):.0f}")
+
+
+@HEAD_VERDICTS.register("one-position")
+@head_verdict("pattern", needs=("position_weight", "position", "even_weight"), names_key=True)
+def one_position(head: HeadHistory) -> Judgment | None:
+    """Most attention on one place of the window, which is neither the first token nor always the same token."""
+    if _holds("sink", head) or _holds("one-token", head):
+        return None
+    return _stays_on(head, "position_weight", "position", f"position {head.now('position'):.0f} of the window")
 
 
 @HEAD_VERDICTS.register("sparse")

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import xarray as xr
 
-from scansnap.monitor.dataset import HEADS, head_variables, split_missing
+from scansnap.monitor.dataset import HEADS, LEARNING_RATE, head_variables, split_missing
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, Judgment, Severity, VerdictRule
 from scansnap.runtime.errors import InputError, brief, short_repr
 from scansnap.validation.validate import validated
@@ -165,9 +165,11 @@ def _histories(dataset: xr.Dataset) -> Iterator[HeadHistory]:
     if not snapshots.sizes["step"]:
         return
     values = {name: quantity.values for name, quantity in head_variables(snapshots).items()}
+    rate = snapshots[LEARNING_RATE].values if LEARNING_RATE in snapshots else np.zeros(0)
+    known = {LEARNING_RATE: rate} if np.isfinite(rate).any() else {}
     for i, layer in enumerate(snapshots["layer"].values.tolist()):
         module = str(snapshots["module"].values[i]) if "module" in snapshots.coords else ""
         for j, head in enumerate(snapshots["head"].values.tolist()):
             measured = {name: v[:, i, j] for name, v in values.items() if np.isfinite(v[-1, i, j])}
             if measured:
-                yield HeadHistory(layer, head, module, snapshots["step"].values, measured)
+                yield HeadHistory(layer, head, module, snapshots["step"].values, measured | known)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import atexit
+import math
 import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import torch
 import xarray as xr
-from torch import nn
+from torch import Tensor, nn
 
 from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.dataset import (
     FINITE,
+    LEARNING_RATE,
+    LOSS,
     Labels,
     Snapshot,
     describe,
@@ -30,7 +33,7 @@ from scansnap.monitor.dataset import (
 )
 from scansnap.monitor.isolation import from_first_process, is_first_process
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, lacks_memory, quantities
+from scansnap.monitor.quantities import HeadQuantity, lacks_memory, quantities
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.snapshot import (
     Measurement,
@@ -67,6 +70,10 @@ class WatchOptions(TypedDict, total=False):
     errors: Literal["record", "raise"]
     sinks: Sequence[Sink]
     start: int | None
+    ranks: Literal["first", "all"]
+    pattern: bool
+    optimizer: torch.optim.Optimizer | None
+    on_alarm: Callable[[list[HeadVerdict]], object] | None
 
 
 @validated
@@ -76,12 +83,18 @@ def watch(
     probe: object,
     every: Annotated[int, IntegerType({"least": 1})] = 50,
     store: str | Path | None = None,
-    record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
+    record: Sequence[str | HeadQuantity] = ("default",),
     rows: Annotated[int | None, OptionalType(IntegerType({"least": 1}))] = 256,
     tokens: TokenNames | None = None,
     errors: Literal["record", "raise"] = "record",
     sinks: Sequence[Sink] = (),
     start: int | None = None,
+    ranks: Literal["first", "all"] = "first",
+    pattern: bool = True,
+    optimizer: Annotated[
+        torch.optim.Optimizer | None, OptionalType(InstanceType(torch.optim.Optimizer, "an optimizer of torch"))
+    ] = None,
+    on_alarm: Callable[[list[HeadVerdict]], object] | None = None,
 ) -> Watch:
     """Follow the attention of a model while it trains; the model is not modified.
 
@@ -97,7 +110,7 @@ def watch(
         Where snapshots are written as they are taken (zarr); an existing store is continued from its last step.
         To begin anew, delete it or give another.
     record : sequence
-        Names of quantities, or `HeadQuantity` objects.
+        Names of quantities, or `HeadQuantity` objects; "default" stands for those that are recorded without asking.
     rows : int, optional
         Rows of attention that a snapshot measures in each head; None measures all.
     tokens : function or sequence, optional
@@ -108,6 +121,14 @@ def watch(
         Functions that are called with the step and the numbers of each snapshot.
     start : int, optional
         The steps that the model has been trained for; by default the last step in the store, or 0.
+    ranks : "first" or "all"
+        Whether one process takes snapshots, or all do together, as models with tensor or pipeline parallelism need.
+    pattern : bool
+        Whether the attention among the first tokens is kept, 9 KiB for each head and snapshot.
+    optimizer : torch.optim.Optimizer, optional
+        Where the learning rate is read: a pattern that stops because the rate vanished is then not called frozen.
+    on_alarm : function, optional
+        Called with a list of the alarms that are new at a snapshot; an exception that it raises ends the training.
 
     Examples
     --------
@@ -118,7 +139,9 @@ def watch(
     >>> print(watch.dataset["entropy"].dims)
     ('step', 'layer', 'head')
     """
-    return Watch(model, probe, every, store, record, rows, tokens, errors, sinks, start)
+    return Watch(
+        model, probe, every, store, record, rows, tokens, errors, sinks, start, ranks, pattern, optimizer, on_alarm
+    )
 
 
 class Watch:
@@ -146,14 +169,22 @@ class Watch:
         errors: str,
         sinks: Sequence[Sink],
         start: int | None,
+        ranks: str,
+        pattern: bool,
+        optimizer: torch.optim.Optimizer | None,
+        on_alarm: Callable[[list[HeadVerdict]], object] | None,
     ) -> None:
         self.every = every
-        self._pending: tuple[int, PendingSnapshot] | None = None  # a snapshot that is not recorded yet, and its step
+        self._pattern, self._optimizer, self._all_ranks = pattern, optimizer, ranks == "all"
+        self._on_alarm = on_alarm if is_first_process() else None
+        self._alarms: set[tuple[str, int, int]] = set()  # those that were told
+        self._loss: Tensor | float = math.nan  # the last one that was told
+        self._pending: tuple[int, PendingSnapshot, dict[str, Any]] | None = None  # a snapshot that is not recorded yet
         self._raises, self._tokens, self._model = errors == "raise", tokens, model
         self._sinks = tuple(sinks) if is_first_process() else ()
         with torch.inference_mode(False):
-            self._taker = SnapshotTaker(model, Probe(probe, rows, _device(model)), quantities(record))
-        self._is_idle = not is_first_process() and not self._taker.is_sharded
+            self._taker = self._make_taker(Probe(probe, rows, _device(model)), quantities(record))
+        self._is_idle = not is_first_process() and not self._taker.is_shared
         self._notice: InputError | str | None = None  # at the next step: a refusal, or once a warning
         self._warned: set[str] = set()
         self._store = None if store is None or not is_first_process() else SnapshotStore(store)
@@ -162,7 +193,7 @@ class Watch:
                 [] if self._store is None or self._store.last_step is None else list_snapshots(self.dataset)
             )
             self.continues_from = last = self._snapshots[-1].step if self._snapshots else None
-            if start is None and self._taker.is_sharded:  # all take snapshots at the same steps
+            if start is None and self._taker.is_shared:  # all take snapshots at the same steps
                 last = from_first_process(last or 0, self._taker.probe.device)
             self._step = self._start = start if start is not None else last or 0
             self._begin()
@@ -182,13 +213,15 @@ class Watch:
             f"attention layers: {len(self._taker.layers)}{store}{before}>"
         )
 
-    def step(self, step: int | None = None) -> None:
+    def step(self, step: int | None = None, *, loss: Tensor | float | None = None) -> None:
         """Count a step, and take a snapshot if a multiple of `every` is reached or passed.
 
-        `step` is its number where the count is not enough; numbers only grow.
+        `step` is its number where the count is not enough; numbers only grow.  The `loss` is recorded with a snapshot.
         """
         if self._notice is not None:
             self._say()
+        if loss is not None:
+            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
         before = self._step
         self._step = step = before + 1 if step is None else self._checked(step)
         if self._pending is not None:
@@ -210,14 +243,12 @@ class Watch:
         try:
             self._follow_device()
             with torch.inference_mode(False):
-                self._pending = self._step, self._taker.begin()
+                self._pending = self._step, self._taker.begin(), self._scalars()
         except Exception as error:
             self._add(self._missing(self._step, error))
             return
         atexit.register(self._record)
         self._record(wait=False)
-
-    look = snapshot  # its name before
 
     def attention(
         self,
@@ -263,7 +294,7 @@ class Watch:
         self._record()
         if self._store is not None and self._store.last_step is not None:
             return read_snapshots(self._store.path)
-        return make_dataset(self._labels, self._taker.record, self._snapshots)
+        return make_dataset(self._labels, self._taker.record, self._snapshots, patterns=self._pattern)
 
     @property
     def verdicts(self) -> list[HeadVerdict]:
@@ -354,11 +385,11 @@ class Watch:
             self._notice = f"{self._taker.coverage()}; announce such modules with watch.attention(module)."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
-            self._store.check(make_dataset(labels, self._taker.record, [snapshot]))
+            self._store.check(make_dataset(labels, self._taker.record, [snapshot], patterns=self._pattern))
             if is_other_model(read_snapshots(self._store.path), snapshot):
                 _warn(
                     f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
-                    "checkpoint, or give another store."
+                    "checkpoint, or give start= if it was trained on since."
                 )
             if snapshot.step <= self._store.last_step:
                 return
@@ -381,7 +412,7 @@ class Watch:
             try:
                 return self._taker.take()
             except Exception as error:
-                alone = self._taker_on(self._taker.probe.without_repeated())
+                alone = self._make_taker(self._taker.probe.without_repeated(), self._taker.record)
                 try:
                     measured = alone.take()
                 except Exception:
@@ -390,29 +421,40 @@ class Watch:
                 _warn(f"windows of repeated tokens are left out, since they fail ({brief(error)}).")
                 return measured
 
-        return self._read(self._step, take, is_first=True)
+        return self._read(self._step, take, self._scalars(), is_first=True)
 
-    def _taker_on(self, probe: Probe) -> SnapshotTaker:
-        """What takes snapshots of the model on another probe."""
-        return SnapshotTaker(self._model, probe, self._taker.record, announced=self._taker.announced)
+    def _make_taker(self, probe: Probe, record: Sequence[HeadQuantity]) -> SnapshotTaker:
+        """What takes snapshots of the model on a probe."""
+        announced = self._taker.announced if hasattr(self, "_taker") else ()
+        return SnapshotTaker(
+            self._model, probe, record, announced=announced, with_pattern=self._pattern, all_ranks=self._all_ranks
+        )
+
+    def _scalars(self) -> dict[str, Any]:
+        """The loss, which a GPU may still compute, and the learning rate."""
+        groups = [] if self._optimizer is None else self._optimizer.param_groups
+        rate = max((float(group["lr"]) for group in groups), default=math.nan)
+        return {LOSS: self._loss, LEARNING_RATE: rate}
 
     def _follow_device(self) -> None:
         """Take snapshots from now on where the model is, if it was moved to another device."""
         device = _device(self._model)
         if device != self._taker.probe.device:
-            self._taker = self._taker_on(self._taker.probe.to(device))
+            self._taker = self._make_taker(self._taker.probe.to(device), self._taker.record)
 
     def _record(self, *, wait: bool = True) -> None:
         """Record the pending snapshot, if there is one; without waiting for it only if it is done."""
         if self._pending is None:
             return
-        step, pending = self._pending
+        step, pending, scalars = self._pending
         if wait or _is_done(pending):
             self._pending = None
             atexit.unregister(self._record)
-            self._add(self._read(step, pending.read))
+            self._add(self._read(step, pending.read, scalars))
 
-    def _read(self, step: int, read: Callable[[], Measurement], *, is_first: bool = False) -> Snapshot:
+    def _read(
+        self, step: int, read: Callable[[], Measurement], scalars: Mapping[str, Any], *, is_first: bool = False
+    ) -> Snapshot:
         try:
             measured = read().check() if self._raises else read()
         except Exception as error:
@@ -425,7 +467,8 @@ class Watch:
             if is_first:
                 raise failure
             self._warn_once(name, f"at step {step:,} {failure} It is NaN from here on where it fails.")
-        return Snapshot(step, measured.values | {FINITE: measured.finite}, measured.pattern, measured.reason)
+        numbers = {name: float(value) for name, value in scalars.items()}
+        return Snapshot(step, measured.values | {FINITE: measured.finite}, measured.pattern, measured.reason, numbers)
 
     def _missing(self, step: int, error: Exception) -> Snapshot:
         if self._raises:
@@ -445,7 +488,7 @@ class Watch:
             self._snapshots.pop()
         if self._store is not None:
             try:
-                self._store.append(make_dataset(self._labels, self._taker.record, [snapshot]))
+                self._store.append(make_dataset(self._labels, self._taker.record, [snapshot], patterns=self._pattern))
             except Exception as error:
                 self._raise_or_warn(error, f"the snapshot at step {snapshot.step:,} is lost")
                 return
@@ -458,6 +501,16 @@ class Watch:
                 sink(snapshot.step, told)
             except Exception as error:
                 self._raise_or_warn(error, f"a sink failed at step {snapshot.step:,}")
+        if self._on_alarm is not None:
+            self._tell_alarms(self._on_alarm)
+
+    def _tell_alarms(self, on_alarm: Callable[[list[HeadVerdict]], object]) -> None:
+        """Call the user with the alarms that are new; one that has ended is new when it comes again."""
+        alarms = {(v.name, v.layer, v.head): v for v in judge_heads(self._numbers) if v.severity == "alarm"}
+        new = [verdict for key, verdict in alarms.items() if key not in self._alarms]
+        self._alarms = set(alarms)
+        if new:
+            on_alarm(new)
 
     def _raise_or_warn(self, error: Exception, what: str) -> None:
         """Hand on an error, or say it: `what` it means, unless it is a sentence already."""

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.monitor.dataset import recorded_quantities, split_missing
+from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
 from scansnap.runtime.errors import InputError
@@ -85,6 +85,18 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
             for name, values in quantities.items()
         ],
         "values": _packed(np.stack(arrays)),
+        "loss": _loss(snapshots),
+        "marks": [
+            {
+                "step": began,
+                "severity": verdict.severity,
+                "head": f"{verdict.layer},{verdict.head}",
+                "name": verdict.name,
+            }
+            for layer in verdicts
+            for verdict in layer.heads
+            for began, _ in verdict.episodes or ((verdict.since, None),)
+        ],
         "alarms": [
             f"{verdict.layer},{verdict.head}"
             for layer in verdicts
@@ -93,6 +105,12 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
         ],
         "pattern": _pattern(snapshots, measured),
     }
+
+
+def _loss(snapshots: xr.Dataset) -> list[float | None] | None:
+    """The loss at each snapshot, None where it was not told; None if it never was."""
+    values = snapshots[LOSS].values if LOSS in snapshots else np.zeros(0)
+    return [float(x) if np.isfinite(x) else None for x in values] if np.isfinite(values).any() else None
 
 
 def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, Any] | None:

@@ -1,0 +1,273 @@
+"""Capture under the kernels that training on a GPU uses, with the versions that are installed there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import scansnap as ss
+
+pytestmark = pytest.mark.gpu
+
+HEADS, WIDTH, LENGTH, TOKENS = 4, 64, 256, 97
+
+
+@torch.library.custom_op("scansnap_gpu_tests::flash", mutates_args=())
+def flash(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
+    """Causal attention (B, T, H, d) within documents, as a kernel that torch's functions see nothing of."""
+    t = torch.arange(q.shape[1], device=q.device)
+    shown = (documents[:, :, None] == documents[:, None]) & (t[:, None] >= t)
+    heads_first = (x.transpose(1, 2) for x in (q, k, v))
+    return functional.scaled_dot_product_attention(*heads_first, attn_mask=shown[:, None]).transpose(1, 2).contiguous()
+
+
+@flash.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
+    return torch.empty_like(q)
+
+
+class Attention(nn.Module):
+    """Causal self-attention within documents, by one of the kernels."""
+
+    def __init__(self, kernel: str) -> None:
+        super().__init__()
+        self.qkv, self.out, self.kernel = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH), kernel
+
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.qkv(x).unflatten(2, (3, HEADS, -1)).unbind(2)  # each (B, T, H, d)
+
+    def forward(self, x: Tensor, documents: Tensor) -> Tensor:
+        q, k, v = self.project(x)
+        if self.kernel == "custom op":
+            mixed = flash(q, k, v, documents)
+        else:
+            q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+            if self.kernel == "flex":
+                mixed = flex_attention(q, k, v, block_mask=block_mask(documents))
+            else:
+                mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mixed = mixed.transpose(1, 2)
+        return x + self.out(mixed.flatten(2))
+
+
+def block_mask(documents: Tensor) -> Any:
+    def shown(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        return (documents[b, t] == documents[b, s]) & (t >= s)
+
+    windows, length = documents.shape
+    return create_block_mask(shown, windows, None, length, length, device=str(documents.device))
+
+
+class Model(nn.Module):
+    def __init__(self, kernel: str) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS)
+        self.layers = nn.ModuleList(Attention(kernel) for _ in range(2))
+
+    def forward(self, input_ids: Tensor, document_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        for layer in self.layers:
+            x = layer(x, document_ids)
+        return torch.as_tensor(self.head(x))
+
+
+def make(kernel: str, dtype: torch.dtype = torch.float32) -> Any:
+    torch.manual_seed(0)
+    model = Model(kernel)
+    for layer in model.layers:
+        layer.qkv.weight.data.mul_(4.0)  # type: ignore[union-attr, operator]
+    return model.to("cuda", dtype)
+
+
+def probe(packed: bool = True, windows: int = 4, length: int = LENGTH) -> dict[str, Tensor]:
+    ids = torch.randint(TOKENS, (windows, length), generator=torch.Generator().manual_seed(1)).cuda()
+    documents = torch.arange(length, device="cuda") // (60 if packed else length)
+    return {"input_ids": ids, "document_ids": documents.expand(windows, -1).contiguous()}
+
+
+def exact(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """Attention (H, T, T) of the first layer in the first window, in float64 from its definition."""
+    with torch.no_grad():
+        q, k, _ = model.layers[0].project(model.embedding(inputs["input_ids"][:1]))
+    logits = torch.einsum("thd,shd->hts", q[0].double(), k[0].double()) * q.shape[-1] ** -0.5
+    documents, t = inputs["document_ids"][0], torch.arange(q.shape[1], device=q.device)
+    shown = (documents[:, None] == documents) & (t[:, None] >= t)
+    return logits.masked_fill(~shown, -math.inf).softmax(-1).cpu()
+
+
+def announce(watch: ss.Watch, model: Any) -> None:
+    """Tell the watch what a custom op attends with, and which keys are seen."""
+
+    def queries_and_keys(module: Attention, x: Tensor, documents: Tensor) -> tuple[Tensor, ...]:
+        q, k, _ = (t.transpose(1, 2) for t in module.project(x))
+        t = torch.arange(x.shape[1], device=x.device)
+        return q, k, ((documents[:, :, None] == documents[:, None]) & (t[:, None] >= t))[:, None]
+
+    watch.attention(*model.layers, queries_and_keys=queries_and_keys)
+
+
+def start(kernel: str, dtype: torch.dtype = torch.float32, **options: Any) -> tuple[Any, dict[str, Tensor], ss.Watch]:
+    model, inputs = make(kernel, dtype), probe(packed=kernel != "sdpa")
+    watch = ss.watch(model, probe=inputs, every=1, errors="raise", **options)
+    if kernel == "custom op":
+        announce(watch, model)
+    return model, inputs, watch
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel", ["sdpa", "flex", "custom op"])
+def test_weights_are_exact(kernel: str, dtype: torch.dtype) -> None:
+    """Under each kernel, with packed documents; also at the third snapshot, which is a replay."""
+    model, inputs, watch = start(kernel, dtype, rows=None)
+    watch.step()
+    watch.step()
+    weights = exact(model, inputs)
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    for snapshot in range(3):
+        found = watch.dataset["pattern"].values[snapshot, 0]
+        np.testing.assert_allclose(found, weights[:, : found.shape[1], : found.shape[2]], atol=tolerance)
+    entropy = torch.special.entr(weights).sum(-1)
+    is_counted = (weights > 0).sum(-1)[0] > 1
+    if dtype == torch.float32:
+        first_window = ss.watch(
+            model, probe={k: v[:1] for k, v in inputs.items()}, rows=None, record=("entropy",), errors="raise"
+        )
+        if kernel == "custom op":
+            announce(first_window, model)
+        np.testing.assert_allclose(
+            first_window.dataset["entropy"].values[0, 0], entropy[:, is_counted].mean(1), rtol=1e-3
+        )
+
+
+def test_a_kernel_that_is_not_announced_is_named() -> None:
+    watch = ss.watch(make("custom op"), probe=probe(), every=1)
+    with pytest.raises(ss.InputError, match=r"0 of 2 attention modules captured; not captured: layers.0, layers.1"):
+        watch.step()
+
+
+def test_the_first_token_of_each_document_is_its_sink() -> None:
+    """Documents that are packed: a head on its own document's first token is a sink, and not collapsed."""
+
+    class OnFirst(nn.Module):
+        def forward(self, input_ids: Tensor, document_ids: Tensor) -> Tensor:
+            is_first = torch.ones_like(document_ids)
+            is_first[:, 1:] = (document_ids[:, 1:] != document_ids[:, :-1]).long()
+            key = 60.0 * is_first[:, None, :, None].float()
+            query = torch.ones_like(key)
+            shown = functional.one_hot(document_ids).float()
+            mask = (shown @ shown.mT).bool() & torch.ones_like(shown @ shown.mT).tril().bool()
+            return functional.scaled_dot_product_attention(query, key, key, mask[:, None])
+
+    watch = ss.watch(OnFirst().cuda(), probe=probe(), rows=None, errors="raise")
+    assert "sink" in {verdict.name for verdict in watch.verdicts}
+    assert "collapsed" not in {verdict.name for verdict in watch.verdicts}
+
+
+def test_variable_lengths_without_padding() -> None:
+    """Ragged (jagged) batches: each window has the numbers that it has alone."""
+
+    class Ragged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(TOKENS, WIDTH)
+            self.projections = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.embedding(tokens)
+            q, k, v = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.projections)
+            return functional.scaled_dot_product_attention(q, k, v)
+
+    torch.manual_seed(0)
+    model, lengths = Ragged().cuda(), (50, 80, 60)
+    windows = [torch.randint(TOKENS, (length,), device="cuda") for length in lengths]
+    ragged = torch.nested.nested_tensor(windows, layout=torch.jagged)
+    found = ss.watch(model, probe=ragged, rows=None, errors="raise").dataset
+    alone = [ss.watch(model, probe=window[None], rows=None, errors="raise").dataset for window in windows]
+    for name in ("entropy", "top_1", "first_token"):
+        expected = sum(one[name][0] * length for one, length in zip(alone, lengths, strict=True)) / sum(lengths)
+        np.testing.assert_allclose(found[name][0], expected, rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "flex"])
+def test_inductor(kernel: str) -> None:
+    """A compiled model trains the same with a watch, is not compiled again, and has the numbers of the plain one."""
+
+    def train(model: Any, each: Callable[[], None] = lambda: None) -> list[Tensor]:
+        torch.manual_seed(5)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        inputs = probe(packed=kernel != "sdpa")
+        for _ in range(4):
+            logits = model(**inputs)
+            functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs["input_ids"][:, 1:].flatten()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            each()
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    torch._dynamo.reset()
+    alone = train(torch.compile(make(kernel)))
+    again = train(torch.compile(make(kernel)))
+    torch._dynamo.reset()
+    model = make(kernel)
+    compiled = torch.compile(model)
+    watch = ss.watch(compiled, probe=probe(packed=kernel != "sdpa"), every=1, rows=None, errors="raise")
+    watched = train(compiled, watch.step)
+    if all(torch.equal(a, b) for a, b in zip(alone, again, strict=True)):  # the kernel itself may vary
+        assert all(torch.equal(a, b) for a, b in zip(alone, watched, strict=True))
+    fresh = ss.watch(model, probe=probe(packed=kernel != "sdpa"), rows=None, errors="raise").dataset
+    np.testing.assert_allclose(watch.dataset["entropy"].values[-1], fresh["entropy"].values[0], rtol=1e-3)
+
+
+def test_a_context_of_32k_tokens() -> None:
+    """A snapshot of 32,768 tokens takes at most 2 GiB, though the weights of a head would take 4."""
+    model = make("sdpa", torch.bfloat16)
+    watch = ss.watch(model, probe=probe(packed=False, windows=1, length=1 << 15), every=1, errors="raise")
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    watch.step()
+    entropy = watch.dataset["entropy"].values
+    peak = torch.cuda.max_memory_allocated() - before
+    assert np.isfinite(entropy).all()
+    assert peak < 2 << 30, f"{peak / 2**30:.2f} GiB"
+
+
+def test_flash_attention_2_of_transformers() -> None:
+    """A model that is set to flash attention is captured, and is set to it afterwards; a stand-in for the kernel."""
+    transformers = pytest.importorskip("transformers")
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    def kernel(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **more: Any) -> Any:
+        documents = torch.zeros(q.shape[0], q.shape[2], dtype=torch.long, device=q.device)
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+        return flash(*(t.transpose(1, 2) for t in (q, k, v)), documents), None
+
+    ALL_ATTENTION_FUNCTIONS.register("flash_stand_in", kernel)
+    config = transformers.LlamaConfig(
+        vocab_size=TOKENS,
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=HEADS,
+        num_key_value_heads=2,
+    )
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).cuda()
+    ids = {"input_ids": probe()["input_ids"]}
+    expected = ss.watch(model, probe=ids, rows=None, errors="raise").dataset
+    model.config._attn_implementation_internal = "flash_stand_in"
+    for module in model.modules():
+        if hasattr(module, "config"):
+            module.config._attn_implementation_internal = "flash_stand_in"
+    watch = ss.watch(model, probe=ids, rows=None, every=1, errors="raise")
+    watch.step()
+    np.testing.assert_allclose(watch.dataset["pattern"].values[1], expected["pattern"].values[0], atol=1e-4)
+    assert model.config._attn_implementation == "flash_stand_in"
