@@ -204,19 +204,10 @@ def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
     weights = batches.weights[s]
     if general is not None:
         heads, block, width = general.heads, len(general.row_multiplicity), w.shape[1] - 1
-        shape, parts, slopes, mean_row, mean_gradient = (
-            general.shape,
-            general.parts,
-            general.slopes,
-            general.mean_row,
-            general.mean_gradient,
-        )
-        centered, residual, num_tokens, learned = (
-            general.centered,
-            general.residual,
-            general.num_tokens,
-            bias.shape[1] > 0,
-        )
+        shape, parts, slopes = general.shape, general.parts, general.slopes
+        mean_row, mean_gradient = general.mean_row, general.mean_gradient
+        centered, residual, learned = general.centered, general.residual, bias.shape[1] > 0
+        num_tokens = general.num_tokens
         share = kind(1 / num_tokens) if centered else kind(0)
         if learned:
             weights = general.weights
