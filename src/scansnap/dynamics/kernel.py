@@ -469,21 +469,9 @@ def add_modification(layer, general, z, bias, scratch):
     the columns of V the directions of the classes for T -> infinity (`gradients.py`).  With X_n the sum of the
     residuals of class n, that adds sum_n v_n R_n', R = (V'V)^{-1} X - X: one more sequence for each class.
     """
-    rows, size, heads, block, num_classes = (
-        layer.rows,
-        layer.size,
-        general.heads,
-        len(general.row_multiplicity),
-        len(layer.size),
-    )
-    residuals, gram, column, v, dY, w = (
-        general.residuals,
-        general.gram,
-        general.column,
-        general.v,
-        scratch.dY,
-        scratch.w,
-    )
+    rows, size, heads, block = layer.rows, layer.size, general.heads, len(general.row_multiplicity)
+    residuals, gram, column, v = general.residuals, general.gram, general.column, general.v
+    dY, w, num_classes = scratch.dY, scratch.w, len(size)
     probs = general.probs
     if bias.shape[1] > 0:
         probs = general.biased_probs
