@@ -61,7 +61,9 @@ class Rule(NamedTuple):
     """How parameters move: a rule with its settings, and what every rule's step has besides.
 
     A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
-    or if there is none.  Training with an option or a setting that is no field here goes to the tensor engine.
+    or if there is none.
+
+    Training with an option or a setting that is no field here goes to the tensor engine.
     """
 
     kind: int
