@@ -62,7 +62,9 @@ class Rule(NamedTuple):
     """How parameters move: a rule with its settings, and what every rule's step has besides.
 
     A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
-    or if there is none.  Training with an option or a setting that is no field here goes to the tensor engine.
+    or if there is none.
+
+    Training with an option or a setting that is no field here goes to the tensor engine.
     """
 
     kind: int
@@ -205,19 +207,10 @@ def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
     weights = batches.weights[s]
     if general is not None:
         heads, block, width = general.heads, len(general.row_multiplicity), w.shape[1] - 1
-        shape, parts, slopes, mean_row, mean_gradient = (
-            general.shape,
-            general.parts,
-            general.slopes,
-            general.mean_row,
-            general.mean_gradient,
-        )
-        centered, residual, num_tokens, learned = (
-            general.centered,
-            general.residual,
-            general.num_tokens,
-            bias.shape[1] > 0,
-        )
+        shape, parts, slopes = general.shape, general.parts, general.slopes
+        mean_row, mean_gradient = general.mean_row, general.mean_gradient
+        centered, residual, learned = general.centered, general.residual, bias.shape[1] > 0
+        num_tokens = general.num_tokens
         share = kind(1 / num_tokens) if centered else kind(0)
         if learned:
             weights = general.weights
@@ -479,21 +472,9 @@ def add_modification(layer, general, z, bias, scratch):
     the columns of V the directions of the classes for T -> infinity (`gradients.py`).  With X_n the sum of the
     residuals of class n, that adds sum_n v_n R_n', R = (V'V)^{-1} X - X: one more sequence for each class.
     """
-    rows, size, heads, block, num_classes = (
-        layer.rows,
-        layer.size,
-        general.heads,
-        len(general.row_multiplicity),
-        len(layer.size),
-    )
-    residuals, gram, column, v, dY, w = (
-        general.residuals,
-        general.gram,
-        general.column,
-        general.v,
-        scratch.dY,
-        scratch.w,
-    )
+    rows, size, heads, block = layer.rows, layer.size, general.heads, len(general.row_multiplicity)
+    residuals, gram, column, v = general.residuals, general.gram, general.column, general.v
+    dY, w, num_classes = scratch.dY, scratch.w, len(size)
     probs = general.probs
     if bias.shape[1] > 0:
         probs = general.biased_probs
