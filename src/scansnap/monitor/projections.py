@@ -39,7 +39,7 @@ class Projections:
 def find_projections(
     module: nn.Module, heads: int, width: int, read: Callable[[Tensor], Tensor | None] = lambda weight: weight
 ) -> Projections | None:
-    """The projections of a module that attends with so many heads; None if it shows none.
+    """The projections of a module with this many heads; None if it shows none.
 
     Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.  `read` is what to
     read of a parameter.
