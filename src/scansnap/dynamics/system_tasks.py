@@ -239,17 +239,15 @@ class SystemFlowRuns:
     """Runs of a system to integrate, as vectors w with x = x_0 + D^(1/2) w."""
 
     def __init__(self, task: SystemFlow, runs: Runs) -> None:
-        self._system, self._size = task.system, task.entries
-        self._start = {name: np.asarray(v, np.float64) for name, v in task.system.start(runs.seed).items()}
-        self._data = task.system.data(runs.seed, None)
-        blocks = task.system.blocks
-        self._roots = np.concatenate(
-            [
-                np.sqrt(np.repeat(runs.rates[blocks[name].rate][:, None], values[0].size, axis=1))
-                for name, values in self._start.items()
-            ],
-            axis=1,
+        system, seeds = task.system, runs.seed
+        self._system, self._size = system, task.entries
+        self._start, self._data = (
+            {name: _tensor(values, torch.float64) for name, values in arrays.items()}
+            for arrays in (system.start(seeds), system.data(seeds, None))
         )
+        self._sizes = [start[0].numel() for start in self._start.values()]
+        rates = np.stack([runs.rates[system.blocks[name].rate] for name in self._start], 1)
+        self._roots = torch.from_numpy(np.sqrt(np.repeat(rates, self._sizes, axis=1)))  # (R, N)
 
     @property
     def size(self) -> int:
@@ -261,7 +259,7 @@ class SystemFlowRuns:
         states[:record] = 0.0
 
         def slope(u: float, state: FloatArray) -> FloatArray:
-            return scale * math.exp(u) * self.slopes(run, state[None])[0][0]
+            return scale * math.exp(u) * self.gradient(run, torch.from_numpy(state[None]))[0][0].numpy()
 
         def hessian(u: float, state: FloatArray) -> FloatArray:
             return scale * math.exp(u) * self.hessian(run, state)
@@ -282,59 +280,43 @@ class SystemFlowRuns:
                 record = reached
         return float(times[-1]) if record == len(times) else scale * math.expm1(solver.t)
 
-    def split(self, run: int, states: FloatArray) -> dict[str, FloatArray]:
+    def split(self, run: int, states: Tensor) -> dict[str, Tensor]:
         """The blocks (n, ...) of states w (n, N)."""
-        moved, first, blocks = states * self._roots[run], 0, {}
-        for name, values in self._start.items():
-            size = values[run].size
-            blocks[name] = values[run] + moved[:, first : first + size].reshape(len(states), *values.shape[1:])
-            first += size
-        return blocks
+        moved = (states * self._roots[run]).split(self._sizes, 1)
+        return {
+            name: start[run] + part.reshape(len(states), *start.shape[1:])
+            for (name, start), part in zip(self._start.items(), moved, strict=True)
+        }
 
-    def slopes(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def gradient(self, run: int, states: Tensor) -> tuple[Tensor, Tensor]:
         """grad_w J (n, N), and the loss (n,)."""
-        slopes, losses = np.empty_like(states), np.empty(len(states))
-        data = {name: _tensor(values[run : run + 1], torch.float64) for name, values in self._data.items()}
-        for first in range(0, len(states), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            blocks = {name: torch.from_numpy(values) for name, values in self.split(run, states[part]).items()}
-            count = len(states[part])
-            own = {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in data.items()}
-            gradient, loss = self._system.gradient(blocks, own)
-            by_block = [gradient[name].reshape(count, -1) for name in self._start]
-            slopes[part] = torch.cat(by_block, 1).numpy() * self._roots[run]
-            losses[part] = loss.numpy()
-        return slopes, losses
+        count = len(states)
+        data = {name: values[run].expand(count, *values.shape[1:]) for name, values in self._data.items()}
+        gradient, loss = self._system.gradient(self.split(run, states), data)
+        return torch.cat([gradient[name].reshape(count, -1) for name in self._start], 1) * self._roots[run], loss
 
     def hessian(self, run: int, state: FloatArray) -> FloatArray:
         """The derivative (N, N) of grad_w J, by autograd of the closed form.
 
-        Differences would lose its small entries beside large ones: late in training some directions have settled, and
-        others move by 1/t.
+        Row i comes from run i of N equal runs, which do not depend on each other.  Differences would lose its small
+        entries beside large ones: late in training some directions have settled, and others move by 1/t.
         """
-        roots = torch.from_numpy(self._roots[run])
-        data = {name: _tensor(values[run : run + 1], torch.float64) for name, values in self._data.items()}
-        starts = {name: torch.from_numpy(values[run : run + 1]) for name, values in self._start.items()}
-
-        def slopes(w: Tensor) -> Tensor:
-            parts = (roots * w).split([start.numel() for start in starts.values()])
-            blocks = {
-                name: start + part.reshape(start.shape)
-                for (name, start), part in zip(starts.items(), parts, strict=True)
-            }
-            gradient, _ = self._system.gradient(blocks, data)
-            return roots * torch.cat([gradient[name].reshape(-1) for name in starts])
-
-        return torch.func.jacrev(slopes)(torch.from_numpy(state)).detach().numpy()
+        rows = []
+        for entries in torch.arange(self._size).split(AT_ONCE):
+            states = torch.from_numpy(state).repeat(len(entries), 1).requires_grad_()
+            own = self.gradient(run, states)[0].gather(1, entries[:, None]).sum()
+            rows += torch.autograd.grad(own, states) if own.requires_grad else [torch.zeros_like(states)]
+        return torch.cat(rows).numpy()
 
     def measures(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The loss (n,); there is no accuracy."""
-        loss = self.slopes(run, states)[1]
+        parts = torch.from_numpy(states).split(AT_ONCE)
+        loss = torch.cat([self.gradient(run, part)[1] for part in parts]).numpy()
         return loss, np.full_like(loss, np.nan)
 
     def snapshot(self, states: FloatArray, measures: Mapping[str, FloatArray]) -> State:
         times = states.shape[1]
-        by_run = [self.split(run, own) for run, own in enumerate(states)]
-        parameters = {name: np.concatenate([blocks[name] for blocks in by_run]) for name in self._start}
-        data = {name: np.repeat(values, times, axis=0) for name, values in self._data.items()}
+        by_run = [self.split(run, torch.from_numpy(own)) for run, own in enumerate(states)]
+        parameters = {name: torch.cat([blocks[name] for blocks in by_run]).numpy() for name in self._start}
+        data = {name: values.repeat_interleave(times, 0).numpy() for name, values in self._data.items()}
         return State(self._system, parameters, data, measures["loss"])

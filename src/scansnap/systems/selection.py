@@ -6,8 +6,8 @@ loss, fixed v; p is trained, or W with a query z_i in place of p.  Only keys and
     J = -1/n sum_i ln(1 + exp(-f_i)),      f_i = sum_t a_it gamma_it,      a_i = softmax(K_i W z_i)
     dJ/dW = 1/n sum_i sigma(-f_i) sum_t a_it (gamma_it - f_i) k_it z_i'
 
-Late, f_i is within rounding of the selected score.  gamma_it - f_i = sum_s a_is (gamma_it - gamma_is) keeps all digits,
-because it has no term with s = t.
+Late, f_i is within rounding of the selected score.  gamma_it - f_i keeps all digits if scores are counted from the
+score of the token with the most attention, which then adds exactly nothing.
 
 `NextToken` is one row z of Z in next-token prediction (Li et al., AISTATS 2024): p(y|X) = c_y e^{z_y}/sum_l c_l e^{z_l}
 for a context with counts c that contains y.  With sample weights w_i,
@@ -211,7 +211,8 @@ class TokenSelection(System):
         keys, query, scores = data["keys"], data["query"], data["scores"]
         block = parameters[self.trained]
         weights = torch.softmax(torch.einsum("rntd,rdq,rnq->rnt", keys, block.reshape(*block.shape[:2], -1), query), -1)
-        ahead = ((scores[..., :, None] - scores[..., None, :]) * weights[..., None, :]).sum(-1)  # gamma - f
+        behind = scores - scores.gather(-1, weights.argmax(-1, keepdim=True))
+        ahead = behind - (weights * behind).sum(-1, keepdim=True)  # gamma - f
         outputs = (weights * scores).sum(-1)
         pull = weights * ahead * (torch.sigmoid(-outputs) / outputs.shape[-1])[..., None]
         slope = torch.einsum("rnt,rntd,rnq->rdq", pull, keys, query)
