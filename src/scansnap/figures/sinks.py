@@ -8,19 +8,18 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
+from scansnap.claims.sinks import ADAM, STEPS, attention_on_start
+from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import Family, enough_seeds, exact, rise
 from scansnap.figures.style import label, legend, line
-from scansnap.systems.sinks import BigramBackcopy, Sink
+from scansnap.systems.sinks import Sink
 
 TIMES = np.logspace(0, 10, 21)
-STEPS = 900
 KINDS: dict[str, dict[str, Any]] = {
-    "softmax, Adam": {"attention_map": "softmax", "lr": 0.03, "optimizer": "adam"},
-    "ReLU, Adam": {"attention_map": "relu", "lr": 0.03, "optimizer": "adam"},
-    "softmax, SGD": {"attention_map": "softmax", "lr": 1.0, "optimizer": "sgd"},
+    "softmax, Adam": ADAM,
+    "ReLU, Adam": {"attention_map": "relu", **ADAM},
+    "softmax, SGD": {"lr": 1.0},
 }
 
 
@@ -28,9 +27,9 @@ def prepare(*, num_seeds: int = 3) -> xr.Dataset:
     """`logit`, `norm` and `excess` (seed, time); `on_start` (kind, token, seed, step)."""
     seeds = range(enough_seeds(num_seeds))
     record = ("loss", "alpha", "sink_value")
-    options: dict[str, Any] = {"seeds": seeds, "record": record, "atol": 1e-13, "progress": False}
-    run = flow(Sink(), lr_alpha=1.0, lr_beta=1.0, times=TIMES, **options)
-    layers = [_layer(seeds, **kind) for kind in KINDS.values()]
+    options: dict[str, Any] = {"seeds": seeds, "record": record, "atol": 1e-13}
+    run = quiet_flow(Sink(), lr_alpha=1.0, lr_beta=1.0, times=TIMES, **options)
+    layers = [attention_on_start(seeds, **kind)[1] for kind in KINDS.values()]
     return xr.Dataset(
         {
             "logit": (("seed", "time"), run["alpha"].values),
@@ -43,17 +42,9 @@ def prepare(*, num_seeds: int = 3) -> xr.Dataset:
             "time": TIMES,
             "kind": list(KINDS),
             "query": ["other tokens", "triggers"],
-            "step": np.linspace(0, STEPS, 10),
+            "step": np.linspace(0, STEPS, 11),
         },
     )
-
-
-def _layer(seeds: range, attention_map: Any, **options: Any) -> list[np.ndarray]:
-    """The mean attention on the start token of other tokens and of triggers (seed, step)."""
-    system = BigramBackcopy(attention_map=attention_map)
-    run = train(system, **options, steps=STEPS, record_every=STEPS // 9, seeds=seeds, progress=False)
-    values = run["attention_on_start"].values
-    return [np.nanmean(values[..., system.triggers :], -1), np.nanmean(values[..., : system.triggers], -1)]
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -48,9 +48,9 @@ PLANE_SCORES = (1.0, 0.9)
 """Scores of the first two tokens of the example "plane"."""
 
 
-def features(now: State) -> FloatArray:
+def features(data: Arrays) -> FloatArray:
     """The keys (R, n, T, P) whose products with the flat parameters are the logits."""
-    products = np.einsum("rntd,rnq->rntdq", now.data["keys"], now.data["query"], dtype=np.float64)
+    products = np.einsum("rntd,rnq->rntdq", data["keys"], data["query"], dtype=np.float64)
     return products.reshape(*products.shape[:3], -1)
 
 
@@ -63,7 +63,7 @@ def flat(now: State) -> FloatArray:
 @quantity("input", "token", long_name="attention")
 def attention(now: State) -> ArrayLike:
     """softmax(XWp) of every input."""
-    logits = np.einsum("rntp,rp->rnt", features(now), flat(now))
+    logits = np.einsum("rntp,rp->rnt", features(now.data), flat(now))
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
@@ -77,7 +77,7 @@ def selects_best(now: State) -> ArrayLike:
 @quantity(long_name="cosine with the max-margin direction of the selected tokens")
 def cosine(now: State) -> ArrayLike:
     """NaN where the selected tokens cannot be separated from the others, and at zero."""
-    keys, theta = features(now), flat(now)
+    keys, theta = features(now.data), flat(now)
     selected = np.asarray(attention.compute(now)).argmax(-1)
     directions = np.stack([_direction(k.tobytes(), k.shape, s.tobytes()) for k, s in zip(keys, selected, strict=True)])
     with np.errstate(invalid="ignore"):
@@ -95,7 +95,7 @@ def _direction(keys: bytes, shape: tuple[int, ...], selected: bytes) -> FloatArr
 @quantity(long_name="norm of the parameters orthogonal to all differences of keys")
 def unmoved(now: State) -> ArrayLike:
     """Every update is a sum of differences k_it - k_is, so what is orthogonal to them stays."""
-    keys = features(now)
+    keys = features(now.data)
     spans = (keys - keys[:, :, :1]).reshape(len(keys), -1, keys.shape[-1])
     rests = []
     for span, theta in zip(spans, flat(now), strict=True):
