@@ -251,7 +251,11 @@ ENTROPY_TIMES = np.geomspace(1, 1e6, 49)
     wrong_factor=-1.0,
 )
 def joma_sparse_then_dense(check: Check) -> None:
-    """Ten flows at each of three ratios of the rates, to t = 10^6: in how many does a tenth of the fall come back?"""
+    """Ten flows at each of three ratios of the rates, to t = 10^6: in how many does a tenth of the fall come back?
+
+    The limit of 60% and the end were chosen after seeing early flows.  All four rows have since come out the same on
+    four fresh sets of ten seeds (seeds 1 to 4 of the check).
+    """
     ratios, system = (0.1, 1.0, 100.0), JoMA(concentration=0.3)
     curves = {ratio: entropy_flow(system, check.seeds(10), ratio, ENTROPY_TIMES) for ratio in ratios}
     shares = {ratio: float(is_dense_again(entropy).mean()) for ratio, entropy in curves.items()}

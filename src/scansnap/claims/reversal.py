@@ -18,7 +18,7 @@ from scansnap.systems.reversal import (
     answer_probability,
     residual_answer_probability,
 )
-from scansnap.theory.reversal import asked_probability, asked_weight_variance, early_exponent
+from scansnap.theory.reversal import asked_loss_rise, asked_probability, asked_weight_variance, early_exponent
 from scansnap.validation.checks import FloatArray
 
 ZHU = "Zhu et al., NeurIPS 2024"
@@ -153,29 +153,32 @@ def _gap(run: xr.Dataset, tokens: int) -> FloatArray:
     category="too strong",
     conditions="a fixed time",
     wrong_factor=2.0,
-    correction=r"the reversed loss rises by $n D^2 / (2 V d)$ with $D \approx \ln t$: at a fixed width it grows "
-    r"without bound, and stays near its start only while $\ln^2 t$ is far below $d$",
+    correction=r"averaged over embeddings the reversed loss rises by $n D^2 (1/V + 1/d) / (2 d) - D/d$ with "
+    r"$D \approx \ln t$: at a fixed width it grows without bound, and stays near its start only while $\ln^2 t$ is far "
+    "below $d$",
 )
 def reversal_bilinear_loss(check: Check) -> None:
-    """Flows of 20 pairs, 10 trained both ways, 8 seeds at widths from 256 to 2^20; and to 10^12 at width 64.
+    """Flows of 20 pairs, 10 trained both ways, at widths from 512 to 2^20; and to 10^12 at width 64.
 
-    In one run the reversed loss also has noise of size D sqrt(n) / (V sqrt(d n')), which is larger at large widths.
+    The rise is a mean over 64 seeds.  The asked loss of a run has two kinds of noise, from the mean over the
+    vocabulary, D sqrt(n) / (V sqrt(d n')), and from its answers, D sqrt(n) / (d sqrt(n')).  The standard error of
+    the mean is then 7% of the rise at both widths, and the tolerance of 25% is exceeded by chance once in 1,000 checks.
+    On three fresh sets of seeds (9 to 11 of the check) the rise was 9% below to 17% above the prediction.
     """
     ratios = {}
-    for power in (8, 10, 11, 20):
+    for power, seeds in ((9, 64), (10, 64), (11, 8), (20, 8)):
         system = Reversal(pairs=20, both=10, width=2**power)
-        run = _bilinear(check, system)
+        run = _bilinear(check, system, seeds)
         V, n = len(system.entities), len(system.trained)
         ratios[power] = run["asked_loss"].values / math.log(V)
-        rise = run["asked_loss"].values.mean(0)[-1] - math.log(V)
-        if power in (10, 11):
-            predicted = n * _gap(run, V)[-1] ** 2 / (2 * V * 2**power)
-            check.equal(
-                f"rise of the reversed loss, width 2^{power}", predicted, rise, tolerance=0.35, role="corrected"
-            )
+        if power <= 10:
+            rise = run["asked_loss"].values.mean(0)[-1] - math.log(V)
+            predicted = asked_loss_rise(_gap(run, V)[-1], width=2**power, tokens=V, trained=n)
+            label = f"rise of the reversed loss, width 2^{power}"
+            check.equal(label, predicted, rise, tolerance=0.25, role="corrected")
     spread = [np.abs(ratio - 1).max() for ratio in ratios.values()]
     check.positive("largest distance from 1 falls as the width grows", -np.diff(spread))
-    check.at_most("largest distance from 1 at width 2^20", spread[-1], 1e-3)
+    check.at_most("largest distance from 1 at width 2^20", spread[-1], 1e-3, wrong_factor=10.0)
     late = quiet_flow(
         Reversal(pairs=8, both=4, width=64),
         lr_theta=12.0,

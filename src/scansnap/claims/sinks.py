@@ -118,7 +118,11 @@ ADAM: dict[str, Any] = {"lr": 0.03, "optimizer": "adam"}
     wrong_factor=-1.0,
 )
 def sink_layer(check: Check) -> None:
-    """900 sampled updates of the whole layer by Adam at rate 0.03, two seeds, with softmax and with ReLU attention."""
+    """900 sampled updates of the whole layer by Adam at rate 0.03, two seeds, with softmax and with ReLU attention.
+
+    The rows about ReLU were written after a fixed limit of 10% had failed for one of two seeds.  All rows have since
+    held on three fresh pairs of seeds (seeds 2 to 4 of the check).
+    """
     run, on_start = attention_on_start(check.seeds(2), **ADAM)
     dormant, active = on_start[..., -1]
     check.positive("attention of non-triggers on the start token above 0.5, softmax", dormant - 0.5)

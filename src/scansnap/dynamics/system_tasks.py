@@ -301,7 +301,7 @@ class SystemFlowRuns:
         Row i comes from run i of N equal runs, which do not depend on each other.  Differences would lose its small
         entries beside large ones: late in training some directions have settled, and others move by 1/t.
         """
-        rows = []
+        rows: list[Tensor] = []
         for entries in torch.arange(self._size).split(AT_ONCE):
             states = torch.from_numpy(state).repeat(len(entries), 1).requires_grad_()
             own = self.gradient(run, states)[0].gather(1, entries[:, None]).sum()

@@ -199,7 +199,7 @@ def draw_next_token(dataset: xr.Dataset) -> Figure:
         inner.plot(dataset["time"], within[token], **style, linewidth=1.4)
         inner.plot(dataset["time"][-1], dataset["limit"][token], "o", color=style["color"], markersize=5, clip_on=False)
     for axes in (both, inner):
-        axes.set(xscale="log")
+        axes.set(xscale="log", xlim=TIMES[[0, -1]])
     handles, names = both.get_legend_handles_labels()
     unique = dict(zip(names, handles, strict=True))
     both.legend(unique.values(), unique.keys(), frameon=False, fontsize=8)

@@ -54,12 +54,13 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, seed in enumerate(dataset["seed"].values):
         own = dataset.sel(seed=seed)
         left.semilogx(dataset["time"], own["logit"], **line(i), linewidth=1.4, label=f"seed {seed}")
-        middle.loglog(dataset["time"], own["excess"], **line(i), linewidth=1.4, label=f"excess loss, seed {seed}")
-        middle.loglog(dataset["time"], own["norm"], **line(i), linewidth=0.8)
+        names = ("excess loss", "norm of the value (thin)") if i == 0 else (None, None)
+        middle.loglog(dataset["time"], own["excess"], **line(i), linewidth=1.8, label=names[0])
+        middle.loglog(dataset["time"], own["norm"], **line(i), linewidth=0.8, label=names[1])
     middle.loglog(dataset["time"], 1 / (4 * dataset["time"]), "k:", label="1 / (4t)")
     left.semilogx(dataset["time"], np.log(dataset["time"]) / 2, "k:", label="½ ln t")
-    label(left, "time", "logit of the start token", "reduction")
-    label(middle, "time", "excess loss; value norm (thin)", "reduction")
+    label(left, "time", "logit of the start token", "reduction: the sink grows")
+    label(middle, "time", "excess loss, norm", "reduction: its value drains")
     for i, kind in enumerate(dataset["kind"].values):
         mean = dataset["on_start"].sel(kind=kind, query="other tokens").mean("seed")
         right.plot(dataset["step"], mean, **line(i), linewidth=1.6, label=kind)
