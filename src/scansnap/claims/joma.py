@@ -246,8 +246,8 @@ ENTROPY_TIMES = np.geomspace(1, 1e6, 49)
     category="too strong",
     conditions=r"softmax attention and cross-entropy with $\eta_Z = 100 \eta_V$, along the flow; 12 tokens, 8 GELU "
     "units, a random output layer; dense again means that a tenth of the fall of entropy comes back",
-    correction=r"The larger $\eta_Z/\eta_V$, the more often attention becomes dense again: rarely at 0.1, nearly "
-    "always at 100. Attention that learns as fast as the hidden layer mostly stays sparse.",
+    correction=r"The larger $\eta_Z/\eta_V$, the more often attention becomes dense again: rarely at 0.1, mostly "
+    "at 100. Attention that learns as fast as the hidden layer mostly stays sparse.",
     wrong_factor=-1.0,
 )
 def joma_sparse_then_dense(check: Check) -> None:

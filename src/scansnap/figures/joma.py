@@ -112,8 +112,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(curves, "time", "entropy of attention (nat)", title)
     for axes in (law, fall, curves):
         axes.set_xscale("log")
-    for axes in (estimate, components, law, fall):
+    for axes in (estimate, components, law):
         legend(axes)
+    legend(fall, loc="lower right")
     legend(curves, title="$\\eta_Z/\\eta_V$")
     share = is_dense_again(dataset["entropy"].values).mean(-1)
     image = phases.imshow(share, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=1)
