@@ -163,7 +163,7 @@ def reversal_bilinear_loss(check: Check) -> None:
     The rise is a mean over 64 seeds.  The asked loss of a run has two kinds of noise, from the mean over the
     vocabulary, D sqrt(n) / (V sqrt(d n')), and from its answers, D sqrt(n) / (d sqrt(n')).  The standard error of
     the mean is then about 7% of the rise at both widths.  The formula took two corrections, and widths, seeds and the
-    tolerance of 25% were changed with them, after seeing seeds 0 and 2 to 8 of the check.  On three sets not seen before
+    tolerance of 25% were changed with them, after seeing seeds 0 and 2 to 8 of the check.  On three unseen sets
     (9 to 11) the rise was 9% below to 17% above the prediction; with seed 0 it is 8% above it on average, so the
     formula may be a few percent low, and the check may fail by chance in about one of a hundred sets.
     """
