@@ -12,6 +12,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.runtime.errors import InputError
 from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal
+from tests.systems.autograd import compare_with_autograd
 
 SETTINGS: list[dict[str, Any]] = [
     {"pairs": pairs, "both": both, "width": width, "task": task, "identity": identity}
@@ -25,33 +26,18 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def plain_loss(theta: torch.Tensor, embedding: torch.Tensor, facts: np.ndarray) -> torch.Tensor:
-    """The mean loss (R,) of sentences, from torch's own cross-entropy, one run after another."""
-    losses = []
-    for run in range(len(theta)):
-        logits = torch.stack([embedding[run] @ (theta[run].T @ embedding[run, given]) for given in facts[:, 0]])
-        losses.append(torch.nn.functional.cross_entropy(logits, torch.as_tensor(facts[:, 2])))
-    return torch.stack(losses)
-
-
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", [Reversal, FactoredReversal])
 def test_the_gradient_is_that_of_autograd(kind: type[Bilinear], settings: dict[str, Any]) -> None:
+    """The mean of torch's own cross-entropy, sentence by sentence."""
     system = kind(**settings)
-    seeds = np.arange(3, dtype=np.uint64)
-    rng = np.random.default_rng(5)
-    state = {
-        name: torch.tensor(value + rng.normal(size=value.shape), requires_grad=True)
-        for name, value in system.start(seeds).items()
-    }
-    data = {name: torch.tensor(value) for name, value in system.data(seeds, None).items()}
-    theta = state["theta"] if kind is Reversal else torch.einsum("rif,rof->rio", state["p"], state["q"])
-    loss = plain_loss(theta, data["embedding"], system.trained)
-    expected = dict(zip(state, torch.autograd.grad(-loss.sum(), list(state.values())), strict=True))
-    gradient, measured = system.gradient({name: value.detach() for name, value in state.items()}, data)
-    torch.testing.assert_close(measured, loss.detach(), rtol=1e-12, atol=1e-12)
-    for name, value in expected.items():
-        torch.testing.assert_close(gradient[name], value, rtol=1e-12, atol=1e-12)
+
+    def loss_of(blocks: Any, data: Any) -> Any:
+        theta = blocks["theta"] if kind is Reversal else blocks["p"] @ blocks["q"].T
+        logits = [data["embedding"] @ (theta.T @ data["embedding"][given]) for given in system.trained[:, 0]]
+        return torch.nn.functional.cross_entropy(torch.stack(logits), torch.as_tensor(system.trained[:, 2]))
+
+    compare_with_autograd(system, loss_of)
 
 
 def test_sentences_are_what_the_options_say() -> None:
@@ -84,25 +70,6 @@ def test_rows_of_relations_are_the_sums_of_rows_of_given_tokens() -> None:
         given = facts.trained[facts.trained[:, 1] == relation, 0]
         rows = run["decoder"].sel(token=given).values[0, :, 0, 0].sum(1)
         np.testing.assert_allclose(run["query_decoder"].values[0, :, 0, 0, i], rows, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("reversal_bilinear_spread", "holds under its assumptions only"),
-        pytest.param("reversal_chance", "holds", marks=pytest.mark.slow),
-        pytest.param("reversal_residual", "holds", marks=pytest.mark.slow),
-        pytest.param("reversal_bilinear_loss", "holds under its assumptions only", marks=pytest.mark.slow),
-        pytest.param("reversal_bilinear_law", "holds", marks=pytest.mark.slow),
-        pytest.param("reversal_chain", "holds", marks=pytest.mark.slow),
-        pytest.param("reversal_identity_bridge", "holds under its assumptions only", marks=pytest.mark.slow),
-    ],
-)
-def test_claims_have_their_verdicts_and_notice_wrong_predictions(name: str, verdict: str) -> None:
-    (found,) = ss.verify(name, progress=False)
-    assert found.verdict == verdict
-    assert found.notices_wrong_factor()
-    assert all(entry.holds for entry in found.measurements if entry.role == "corrected")
 
 
 def test_the_figure_of_reversed_curves_fails_its_statements() -> None:

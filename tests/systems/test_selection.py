@@ -12,29 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.claims import selection as claims
 from scansnap.systems.selection import NextToken, TokenSelection
 from scansnap.theory import selection as theory
+from tests.systems.autograd import compare_with_autograd
 
 SEEDS = np.arange(3, dtype=np.uint64)
-
-
-def tensors(arrays: Any) -> dict[str, Any]:
-    return {name: torch.as_tensor(values) for name, values in arrays.items()}
-
-
-def compare_with_autograd(system: ss.System, loss_of: Any, rng: np.random.Generator) -> None:
-    """The closed form against autograd of a plain model, one run after another."""
-    data = tensors(system.data(SEEDS, None))
-    (name,) = system.blocks
-    block = torch.as_tensor(rng.normal(size=system.start(SEEDS)[name].shape))
-    gradient, loss = system.gradient({name: block}, data)
-    for run in range(len(SEEDS)):
-        trained = block[run].clone().requires_grad_()
-        plain = loss_of(trained, {key: values[run] for key, values in data.items()})
-        (slope,) = torch.autograd.grad(plain, trained)
-        assert float((gradient[name][run] + slope).abs().max()) < 1e-12
-        assert float(loss[run] - plain.detach()) == pytest.approx(0, abs=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
@@ -43,14 +25,14 @@ def test_the_gradient_of_selection(seed: int, inputs: int, tokens: int, width: i
     """f(X) = v'X' softmax(X W z) with X, v and labels in the place of keys and scores."""
     system = TokenSelection(inputs=inputs, tokens=tokens, width=width, trained=trained)
 
-    def loss_of(block: Any, data: Any) -> Any:
-        losses = []
+    def loss_of(blocks: Any, data: Any) -> Any:
+        block, losses = blocks[trained], []
         for keys, query, scores in zip(data["keys"], data["query"], data["scores"], strict=True):
             logits = keys @ block @ query if trained == "W" else keys @ block
             losses.append(torch.log(1 + torch.exp(-torch.softmax(logits, -1) @ scores)))
         return torch.stack(losses).mean()
 
-    compare_with_autograd(system, loss_of, np.random.default_rng(seed))
+    compare_with_autograd(system, loss_of, seed)
 
 
 @settings(max_examples=30, deadline=None)
@@ -59,15 +41,15 @@ def test_the_gradient_of_next_token(seed: int, tokens: int, contexts: int, lengt
     """The likelihood of the next token as attention to the positions that hold it, position by position."""
     system = NextToken(tokens=tokens, contexts=contexts, length=length, example="chain" if chain else "random")
 
-    def loss_of(u: Any, data: Any) -> Any:
-        z, total = data["basis"] @ u, 0.0
+    def loss_of(blocks: Any, data: Any) -> Any:
+        z, total = data["basis"] @ blocks["u"], torch.zeros(())
         for counts, target, weight in zip(data["counts"], data["target"], data["weight"], strict=True):
             positions = torch.repeat_interleave(torch.arange(tokens), counts.long())
             attention = torch.softmax(z[positions], -1)
             total = total - weight * torch.log(attention[positions == target].sum())
         return total
 
-    compare_with_autograd(system, loss_of, np.random.default_rng(seed))
+    compare_with_autograd(system, loss_of, seed)
 
 
 @settings(max_examples=200, deadline=None)
@@ -133,18 +115,6 @@ def test_a_tie_of_margins_makes_the_offset_grow_like_ln_ln_t() -> None:
     gap = np.abs(s - np.log(np.log(times)))
     assert gap[-1] < 0.06
     assert (np.diff(gap) < 0).all()
-
-
-CLAIMS = [value for value in vars(claims).values() if isinstance(value, ss.Claim)]
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
-def test_claims_hold_and_notice_wrong_predictions(claim: ss.Claim) -> None:
-    verdict = claim.run()
-    wanted = "holds" if claim.id not in ("selected_tokens", "token_priority") else "holds under its assumptions only"
-    assert verdict.verdict == wanted
-    assert verdict.notices_wrong_factor()
-    assert all(measurement.holds for measurement in verdict.measurements if measurement.role == "corrected")
 
 
 @pytest.mark.parametrize(

@@ -12,63 +12,40 @@ import torch
 import scansnap as ss
 from scansnap.runtime.errors import InputError
 from scansnap.systems.sinks import BigramBackcopy, Sink
-from scansnap.systems.system import System
+from tests.systems.autograd import compare_with_autograd
 
 SEEDS = np.arange(3, dtype=np.uint64)
-
-
-def compare(system: System, state: dict[str, torch.Tensor], data: dict[str, torch.Tensor], loss: torch.Tensor) -> None:
-    """Compare the closed form with autograd of a plain loss (R,)."""
-    expected = torch.autograd.grad(-loss.sum(), list(state.values()))
-    gradient, measured = system.gradient({name: value.detach() for name, value in state.items()}, data)
-    torch.testing.assert_close(measured, loss.detach(), rtol=1e-11, atol=1e-12)
-    for name, value in zip(state, expected, strict=True):
-        torch.testing.assert_close(gradient[name], value, rtol=1e-12, atol=1e-12)
-
-
-def prepared(system: System) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    rng = np.random.default_rng(7)
-    state = {
-        name: torch.tensor(value + rng.normal(size=value.shape), requires_grad=True)
-        for name, value in system.start(SEEDS).items()
-    }
-    return state, {name: torch.tensor(value) for name, value in system.data(SEEDS, None).items()}
 
 
 @pytest.mark.parametrize("settings", [{}, {"tokens": 3, "context": 4, "contexts": 1}, {"copying": 20.0, "context": 99}])
 def test_the_gradient_of_the_reduction_is_that_of_autograd(settings: dict[str, Any]) -> None:
     system = Sink(**settings)
-    state, data = prepared(system)
-    losses = []
-    for run in range(len(SEEDS)):
-        p, keys = data["target"][run], torch.zeros(system.context + 1, dtype=torch.float64)
-        keys[0] = 1
-        attention = (state["alpha"][run] * keys).softmax(0)
-        heads = [
-            attention[0] * state["beta"][run] + (1 - attention[0]) * system.copying * c for c in data["frequency"][run]
-        ]
-        entropy = -(p * p.log()).sum()
-        losses.append(torch.stack([-(p * (p.log() + h).log_softmax(0)).sum() - entropy for h in heads]).mean())
-    compare(system, state, data, torch.stack(losses))
+
+    def loss_of(blocks: Any, data: Any) -> Any:
+        p, scores = data["target"], blocks["alpha"] * torch.eye(system.context + 1, dtype=torch.float64)[0]
+        attention = scores.softmax(0)
+        head = attention[0] * blocks["beta"] + attention[1:].sum() * system.copying * data["frequency"]
+        return (p * (p.log() - (p.log() + head).log_softmax(-1))).sum(-1).mean()
+
+    compare_with_autograd(system, loss_of)
 
 
 @pytest.mark.parametrize("attention_map", ["softmax", "relu"])
 @pytest.mark.parametrize("settings", [{}, {"tokens": 3, "triggers": 1, "length": 2, "sequences": 1}])
 def test_the_gradient_of_the_whole_model_is_that_of_autograd(attention_map: Any, settings: dict[str, Any]) -> None:
-    system = BigramBackcopy(attention_map=attention_map, **settings)
-    state, data = prepared(system)
-    losses = []
-    for run in range(len(SEEDS)):
-        U, Z, r, W = (state[name][run] for name in ("bigram", "scores", "previous", "values"))
+    """Position by position."""
+
+    def loss_of(blocks: Any, data: Any) -> Any:
+        U, Z, r, W = (blocks[name] for name in ("bigram", "scores", "previous", "values"))
         terms = []
-        for x in data["tokens"][run]:
+        for x in data["tokens"]:
             for i in range(1, len(x) - 1):
                 scores = torch.stack([Z[x[i], x[j]] + (r[x[i]] if j == i - 1 else 0) for j in range(i + 1)])
-                softmax = scores.softmax(0) if attention_map == "softmax" else (1 + scores).relu() / (i + 1)
-                logits = U[x[i]] + softmax @ W[x[: i + 1]]
-                terms.append(torch.nn.functional.cross_entropy(logits, x[i + 1]))
-        losses.append(torch.stack(terms).mean())
-    compare(system, state, data, torch.stack(losses))
+                weights = scores.softmax(0) if attention_map == "softmax" else (1 + scores).relu() / (i + 1)
+                terms.append(torch.nn.functional.cross_entropy(U[x[i]] + weights @ W[x[: i + 1]], x[i + 1]))
+        return torch.stack(terms).mean()
+
+    compare_with_autograd(BigramBackcopy(attention_map=attention_map, **settings), loss_of)
 
 
 def test_the_reduction_keeps_its_digits_at_late_times() -> None:
@@ -119,20 +96,3 @@ def test_a_sink_grows_and_its_value_drains() -> None:
     assert (run["sink_attention"].values[:, -1] > 0.999).all()
     np.testing.assert_allclose(4e8 * run["loss"].values[:, -1], 1.0, rtol=0.01)
     np.testing.assert_allclose(run["sink_value"].values[:, 0] / run["sink_value"].values[:, 1], 100, rtol=0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("sink_growth", "holds"),
-        ("sink_halves", "holds under its assumptions only"),
-        ("sink_layer", "holds"),
-        ("sink_sgd", "fails"),
-    ],
-)
-def test_claims_have_their_verdicts_and_notice_wrong_predictions(name: str, verdict: str) -> None:
-    (found,) = ss.verify(name, progress=False)
-    assert found.verdict == verdict
-    assert found.notices_wrong_factor()
-    assert all(entry.holds for entry in found.measurements if entry.role == "corrected")

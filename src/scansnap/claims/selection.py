@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.claims.check import Check, Curve
-from scansnap.claims.claim import claim
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
+from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
 from scansnap.runtime.errors import InputError
-from scansnap.systems.selection import NextToken, TokenSelection
+from scansnap.systems.selection import NextToken, TokenSelection, features
 from scansnap.theory import selection as theory
 
 FloatArray = NDArray[np.float64]
@@ -27,7 +25,7 @@ PRINTED = {"one input": 0.49505, "one input, local": 0.5, "several inputs": 0.31
 """|p|^2/2 in the logs of the solver in the authors' notebooks (github.com/ucr-optml/max_margin_attention)."""
 
 
-@claim(
+@system_claim(
     r"The ATT-SVM, the shortest $p$ with $(k_1 - k_t) \cdot p \ge 1$ for all $t$, of the authors' examples has "
     r"$|p|^2/2$ = 0.49505, 0.5, 0.31319, 0.94444 and 0.5.",
     where=f"{SELECTION}: solver logs in the notebooks",
@@ -36,8 +34,6 @@ PRINTED = {"one input": 0.49505, "one input, local": 0.5, "several inputs": 0.31
     correction="the third number is for keys that include the score, which the notebook does not train on; on the keys "
     "that it trains on the number is 0.37134, with the same direction in the plane",
     wrong_factor=1.001,
-    depends_on="nothing",
-    system="selection",
 )
 def att_svm_objectives(check: Check) -> None:
     """Least-distance programming on nonnegative least squares, against the five printed digits."""
@@ -61,15 +57,13 @@ def att_svm_objectives(check: Check) -> None:
     check.equal("several inputs, direction in the plane", printed_slope, slope, tolerance=1e-9, role="corrected")
 
 
-@claim(
+@system_claim(
     r"With one-hot keys and a zero start, $z_1 - z_l = \ln(\eta w L (\gamma_1 - \gamma_l) t)$ with $w = "
     r"\sigma(-\gamma_1)$: the angle to the max-margin direction closes like $1/\ln t$, and one minus its "
     r"cosine like $1/\ln^2 t$.",
     where="derived here",
     conditions="one input of $L$ tokens, one best score, late times",
     wrong_factor=1.001,
-    depends_on="nothing",
-    system="selection",
 )
 def one_hot_gaps(check: Check) -> None:
     """Flows of random scores to t = 1e60; (exp(z_1 - z_l) - 1)/(gamma_1 - gamma_l) is equal for all l at all times."""
@@ -78,7 +72,7 @@ def one_hot_gaps(check: Check) -> None:
     for tokens in (3, 5, 8):
         system = TokenSelection(example="one_hot", trained="p", tokens=tokens, init_scale=0.0)
         seeds = check.seeds(3)
-        runs = flow(system, lr=rate, times=times, seeds=seeds, record=("p", "cosine"), progress=False)
+        runs = quiet_flow(system, lr=rate, times=times, seeds=seeds, record=("p", "cosine"))
         for run, scores in enumerate(data_of(system, seeds)["scores"][:, 0]):
             z, best = runs["p"].values[run], int(scores.argmax())
             others = np.arange(tokens) != best
@@ -98,7 +92,7 @@ def one_hot_gaps(check: Check) -> None:
     check.curve = Curve(times, {"largest error of z": np.max(errors, 0)}, "time", "error of the law", log_y=True)
 
 
-@claim(
+@system_claim(
     r"The direction converges to the ATT-SVM of the selected tokens: a support vector's gap is "
     r"$\ln(\eta w_i \Delta_{il} t/(n \lambda_{il}))$, up to $t^{-q}$ with $q = \min(m - 1, h)$.",
     where=f"{SELECTION}: convergence in direction; the constants and the power are derived here",
@@ -106,8 +100,6 @@ def one_hot_gaps(check: Check) -> None:
     conditions=r"locally optimal tokens; $m$ is the least margin above 1 and $h$ the least eigenvalue of $\sum "
     r"\lambda d d'$",
     wrong_factor=1.2,
-    depends_on="nothing",
-    system="selection",
 )
 def support_gaps(check: Check) -> None:
     """Flows of random inputs to t = 1e60, with p and with W trained, and the power of t between 1e45 and 1e60."""
@@ -118,16 +110,11 @@ def support_gaps(check: Check) -> None:
         TokenSelection(inputs=3, tokens=4, width=5, trained="W"),
     ):
         seeds = check.seeds(10)
-        runs = flow(
-            system,
-            lr=1.0,
-            times=times,
-            seeds=seeds,
-            record=(system.trained, "attention", "cosine"),
-            rtol=1e-10,
-            progress=False,
+        runs = quiet_flow(
+            system, lr=1.0, times=times, seeds=seeds, record=(system.trained, "attention", "cosine"), rtol=1e-10
         )
-        for run, (keys, scores) in enumerate(key_sets(system, seeds)):
+        data = data_of(system, seeds)
+        for run, (keys, scores) in enumerate(zip(features(data), data["scores"], strict=True)):
             selected = runs["attention"].values[run, -1].argmax(-1)
             differences = theory.key_differences(keys, selected)
             solution = solve(differences)
@@ -148,14 +135,12 @@ def support_gaps(check: Check) -> None:
     check.at_least("cosine with the ATT-SVM at 1e60", np.array(cosines)[:, -1], 0.995)
 
 
-@claim(
+@system_claim(
     r"On the example in the plane the direction overshoots the ATT-SVM's and returns like $1/\ln t$: the token with "
     r"margin $1 + a/(1 + a^2)$ pulls it across.",
     where=f"{SELECTION}: the example in the plane with scores 1, 0.9, 0.9; derived here",
     conditions=r"$p(0) = (0, y)$ with $0 < y < \ln((1 + 2a)/a)/(a (1 + a))$; $a = 0.1$ in the example",
     wrong_factor=1.01,
-    depends_on="nothing",
-    system="selection",
 )
 def direction_overshoots(check: Check) -> None:
     """The flow to t = 1e60 against the exact path: its constant, the angle at which it turns and the final distance.
@@ -166,7 +151,7 @@ def direction_overshoots(check: Check) -> None:
     lines = {}
     for lean in (0.3, 0.1, 0.03):
         system = TokenSelection(example="plane", trained="p", lean=lean, start_y=1.0)
-        p = flow(system, lr=1.0, times=times, record="p", rtol=1e-10, progress=False)["p"].values[0]
+        p = quiet_flow(system, lr=1.0, times=times, record="p", rtol=1e-10)["p"].values[0]
         constant = p[:, 1] - theory.plane_height(-p[:, 0], lean=lean)
         beyond = (-p[:, 0] - lean * p[:, 1]) / np.hypot(1, lean)
         angle = np.degrees(np.arctan2(-p[:, 0], p[:, 1]) - np.arctan(lean))
@@ -185,7 +170,7 @@ def direction_overshoots(check: Check) -> None:
     check.curve = Curve(times, lines, "time", "angle beyond the ATT-SVM's direction (degrees)")
 
 
-@claim(
+@system_claim(
     "Gradient descent converges to the ATT-SVM of locally optimal tokens: each support vector has a lower score than "
     "the token selected.",
     where=f"{SELECTION}; 100 random data sets in the authors' repositories",
@@ -193,24 +178,16 @@ def direction_overshoots(check: Check) -> None:
     conditions="normalized gradient descent, run until attention has stopped switching: 8,000 steps, not 2,000",
     correction="the selected token need not be the best one: conditions on scores or dimension are needed for that",
     wrong_factor=1.2,
-    depends_on="nothing",
-    system="selection",
 )
 def selected_tokens(check: Check) -> None:
     """Twenty of the data sets at rate 0.1 from zero; that the best token of every input is selected is beyond it."""
     system, seeds = TokenSelection(init_scale=0.0), check.seeds(20)
-    runs = train(
-        system,
-        lr=0.1,
-        steps=8000,
-        optimizer="normalized_sgd",
-        seeds=seeds,
-        record_every=2000,
-        dtype="float64",
-        progress=False,
+    runs = quiet_train(
+        system, lr=0.1, steps=8000, optimizer="normalized_sgd", seeds=seeds, record_every=2000, dtype="float64"
     )
     gaps: list[float] = []
-    for run, (keys, scores) in enumerate(key_sets(system, seeds)):
+    data = data_of(system, seeds)
+    for run, (keys, scores) in enumerate(zip(features(data), data["scores"], strict=True)):
         selected = runs["attention"].values[run, -1].argmax(-1)
         support = solve(theory.key_differences(keys, selected)).support
         gaps.extend(theory.score_gaps(scores, selected)[support])
@@ -220,7 +197,7 @@ def selected_tokens(check: Check) -> None:
     check.equal("share of inputs whose best token is selected", 1.0, best.mean(), tolerance=0.01, role="beyond")
 
 
-@claim(
+@system_claim(
     "Within a strongly connected component of the token-priority graph, logit gaps converge to log ratios of "
     r"frequencies; between components they grow like $\ln t$.",
     where=f"{NEXT_TOKEN}: hard retrieval and soft composition",
@@ -229,15 +206,13 @@ def selected_tokens(check: Check) -> None:
     correction="in general gaps within a component converge to the maximum likelihood of Luce's choice model; between "
     r"components they grow like $s \ln t$ with the shortest $s$ that falls by at least 1 along edges",
     wrong_factor=1.01,
-    depends_on="nothing",
-    system="next_token",
 )
 def token_priority(check: Check) -> None:
     """Flows to t = 1e60 of chains of components, in which contexts hold whole components, and of random contexts."""
     times = [1e30, 1e60]
     for system in (NextToken(example="chain"), NextToken()):
         seeds = check.seeds(6)
-        z = flow(system, lr_z=1.0, times=times, seeds=seeds, record="z", rtol=1e-8, progress=False)["z"].values
+        z = quiet_flow(system, lr_z=1.0, times=times, seeds=seeds, record="z", rtol=1e-8)["z"].values
         within, frequencies, limits, slopes, directions = [], [], [], [], []
         for run, data in enumerate(runs_of(data_of(system, seeds))):
             counts, target, weight = data["counts"], data["target"], data["weight"]
@@ -284,10 +259,3 @@ def data_of(system: TokenSelection | NextToken, seeds: range) -> dict[str, NDArr
 def runs_of(data: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
     """The data run by run."""
     return [{name: values[run] for name, values in data.items()} for run in range(len(data["weight"]))]
-
-
-def key_sets(system: TokenSelection, seeds: range) -> list[tuple[FloatArray, FloatArray]]:
-    """Keys (n, T, P), flat if W is trained, and scores (n, T) of every run."""
-    data = data_of(system, seeds)
-    keys = np.einsum("rntd,rnq->rntdq", data["keys"], data["query"])
-    return list(zip(keys.reshape(*keys.shape[:3], -1), data["scores"], strict=True))

@@ -8,9 +8,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.claims.check import Check, Curve
-from scansnap.claims.claim import claim
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
+from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
 from scansnap.systems.sinks import BigramBackcopy, Sink
 from scansnap.theory.sinks import frozen_slope, late_sink
 from scansnap.validation.checks import FloatArray
@@ -27,15 +25,14 @@ def _random_sink(rng: np.random.Generator) -> Sink:
 def _flow(system: Sink, seeds: range, *, lr_alpha: float = 1.0, lr_beta: float = 1.0) -> xr.Dataset:
     record = ("loss", "alpha", "sink_value")
     rates = {"lr_alpha": lr_alpha, "lr_beta": lr_beta}
-    return flow(system, **rates, times=TIMES, seeds=seeds, record=record, atol=1e-13, progress=False)
+    return quiet_flow(system, **rates, times=TIMES, seeds=seeds, record=record, atol=1e-13)
 
 
-@claim(
+@system_claim(
     r"The sink's logit grows like $\frac12 \ln t$ while the norm of its value falls like $t^{-1/2}$.",
     where=f"{GUO}, mutual reinforcement",
     category="sharpened",
     conditions="copying values, contexts that differ, a value that starts at zero",
-    depends_on="nothing",
     wrong_factor=1.01,
 )
 def sink_growth(check: Check) -> None:
@@ -60,12 +57,11 @@ def _late(system: Sink, seed: int, **options: Any) -> Any:
     return late_sink(TIMES, target=data["target"][0], frequency=data["frequency"][0], **settings)
 
 
-@claim(
+@system_claim(
     "Both halves are needed: without copying values, or with the sink's value frozen, no sink grows.",
     where=f"{GUO}, mutual reinforcement",
     category="too strong",
     conditions="a frozen value that is not zero",
-    depends_on="nothing",
     wrong_factor=-1.0,
     correction=r"with a frozen value $\beta_0$ the sink takes all attention exactly if $(\mathrm{softmax}(\ln p + "
     r"\beta_0) - p) \cdot (\xi \bar c - \beta_0) \geq 0$; at $\beta_0 = 0$ it grows like $\frac12 \ln t$, as a value "
@@ -102,55 +98,54 @@ def _growth(alpha: FloatArray) -> FloatArray:
 STEPS = 900
 
 
-def _layer(check: Check, attention_map: Any = "softmax", **options: Any) -> xr.Dataset:
-    """Trained layers at the start, the middle and the end of training."""
+def attention_on_start(seeds: range, attention_map: Any = "softmax", **options: Any) -> tuple[xr.Dataset, FloatArray]:
+    """Trained layers, and their mean attention on the start token (non-triggers and triggers, run, eleven steps)."""
     system = BigramBackcopy(attention_map=attention_map)
-    seeds = check.seeds(2)
-    return train(system, **options, steps=STEPS, record_every=STEPS // 2, seeds=seeds, progress=False)
+    run = quiet_train(system, **options, steps=STEPS, record_every=STEPS // 10, seeds=seeds)
+    values, k = run["attention_on_start"].values, system.triggers
+    return run, np.stack([np.nanmean(values[..., k:], -1), np.nanmean(values[..., :k], -1)])
 
 
-def _on_start(run: xr.Dataset, *, triggers: bool) -> FloatArray:
-    """The mean attention of triggers, or of the other tokens, on the start token (run, step)."""
-    k = BigramBackcopy().triggers
-    values = run["attention_on_start"].values
-    return np.asarray(np.nanmean(values[..., :k] if triggers else values[..., k:], -1), np.float64)
+ADAM: dict[str, Any] = {"lr": 0.03, "optimizer": "adam"}
 
 
-@claim(
+@system_claim(
     "A head is dormant on tokens that copy nothing (it attends to the start token, whose value is small) and active on "
     "triggers; ReLU attention has no sink.",
     where=f"{GUO}, Bigram-Backcopy",
     category="holds",
     conditions="one layer with one-hot embeddings, Adam",
-    depends_on="nothing",
     wrong_factor=-1.0,
 )
 def sink_layer(check: Check) -> None:
-    """900 sampled updates of the whole layer by Adam at rate 0.03, two seeds, with softmax and with ReLU attention."""
-    run = _layer(check, lr=0.03, optimizer="adam")
-    dormant, active = (_on_start(run, triggers=triggers)[:, -1] for triggers in (False, True))
+    """900 sampled updates of the whole layer by Adam at rate 0.03, two seeds, with softmax and with ReLU attention.
+
+    The rows about ReLU were written after a fixed limit of 10% had failed for one of two seeds.  All rows have since
+    held on three fresh pairs of seeds (seeds 2 to 4 of the check).
+    """
+    run, on_start = attention_on_start(check.seeds(2), **ADAM)
+    dormant, active = on_start[..., -1]
     check.positive("attention of non-triggers on the start token above 0.5, softmax", dormant - 0.5)
     check.positive("0.1 less that of triggers", 0.1 - active)
     norm = run["value_norm"].values[:, -1]
     others = norm[:, BigramBackcopy().triggers : -1].mean(1)
     check.positive("half of the other values' norm less the start token's", others / 2 - norm[:, -1])
-    relu = _on_start(_layer(check, "relu", lr=0.03, optimizer="adam"), triggers=False)
+    relu = attention_on_start(check.seeds(2), "relu", **ADAM)[1][0]
     check.positive("fall of the attention of non-triggers on the start token, ReLU", relu[:, 0] - relu[:, -1])
     check.positive("a third of softmax attention there less ReLU's", dormant / 3 - relu[:, -1])
 
 
-@claim(
+@system_claim(
     "Training with SGD in place of Adam removes the sink.",
     where=GUO,
     category="error",
     conditions="one layer with one-hot embeddings",
-    depends_on="nothing",
     wrong_factor=-1.0,
     correction="in this layer the sink grows under SGD too, more slowly: the reduction has it under gradient flow",
 )
 def sink_sgd(check: Check) -> None:
     """900 sampled updates of the whole layer by SGD at rates 1 and 10, two seeds each."""
     for rate in (1.0, 10.0):
-        on_start = _on_start(_layer(check, lr=rate), triggers=False)
+        on_start = attention_on_start(check.seeds(2), lr=rate)[1][0]
         check.positive(f"0.2 less attention of non-triggers on the start token, rate {rate:g}", 0.2 - on_start[:, -1])
-        check.positive(f"its growth, rate {rate:g}", np.diff(on_start, axis=1), role="corrected")
+        check.positive(f"its growth, rate {rate:g}", np.diff(on_start[:, ::5], axis=1), role="corrected")

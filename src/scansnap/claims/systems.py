@@ -6,6 +6,7 @@ The gradient of a system must be that of its loss, and its invariants must be co
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -14,10 +15,17 @@ import numpy as np
 from scansnap.claims.check import Check
 from scansnap.claims.claim import Claim, claim
 from scansnap.dynamics.flow import flow
+from scansnap.dynamics.train import train
 from scansnap.runtime.machine import needs_torch
 from scansnap.systems.catalog import SYSTEMS
 from scansnap.systems.system import System
 from scansnap.validation.user_code import is_own
+
+system_claim = partial(claim, depends_on="nothing")
+"""Makes a claim about a system, which does not depend on the classes of (Y, Z)."""
+
+quiet_flow, quiet_train = partial(flow, progress=False), partial(train, progress=False)
+"""`flow` and `train` inside a check or a figure, which shows its own progress."""
 
 SEEDS = 5
 TIMES = (0.0, 0.1, 1.0, 10.0)
@@ -62,28 +70,23 @@ def general_claims(system: System) -> list[Claim]:
                 check.equal(f"{key}, {label}", closed[key].detach().numpy(), -slope.numpy(), tolerance=1e-10)
 
     gradient.__name__ = f"{name}_gradient"
-    made = [
-        claim(f"The gradient of {system.label} is that of its loss.", where="its definition", depends_on="nothing")(
-            gradient
-        )
-    ]
+    made = [system_claim(f"The gradient of {system.label} is that of its loss.", where="its definition")(gradient)]
     for invariant in system.invariants:
 
         def constant(check: Check, quantity: str = invariant.name) -> None:
             """Its values along the flow are compared with those at the start."""
             rates = dict.fromkeys(system.rates, 1.0)
-            run = flow(system, **rates, times=TIMES, seeds=check.seeds(SEEDS), record=(quantity,), progress=False)
+            run = quiet_flow(system, **rates, times=TIMES, seeds=check.seeds(SEEDS), record=(quantity,))
             values = run[quantity].values
             scale = max(float(np.abs(values).max()), 1e-3)
             check.at_most("largest change over its size", np.abs(values - values[:, :1]).max() / scale, 1e-6)
 
         constant.__name__ = f"{name}_{invariant.name}"
         made.append(
-            claim(
+            system_claim(
                 f"Along the flow of {system.label}, {invariant.attributes['long_name']} is constant.",
                 where="its definition",
                 conditions="all learning rates are equal",
-                depends_on="nothing",
             )(constant)
         )
     return made

@@ -83,16 +83,19 @@ def verify(
 
     from scansnap.claims.check import check_rates
     from scansnap.claims.systems import claims_of_system
-    from scansnap.claims.verify import read_claims, select
+    from scansnap.claims.verify import claims_of, read_claims, select
     from scansnap.claims.verify import verify as check_claims
     from scansnap.report.claims_page import count_verdicts
+    from scansnap.validation.user_code import run_user_file
 
     if page is not None:
         from scansnap.report.claims_page import write_claims_page
         from scansnap.report.html import check_page
 
         check_page(page)
-    own_claims = None if claims_file is None else read_claims(claims_file)
+    own_claims = None
+    if claims_file is not None:  # a file with a system need not define claims
+        own_claims = claims_of(run_user_file(claims_file)) if system else read_claims(claims_file)
     if asked := asked_system(system, None, setting):
         own_claims = [*claims_of_system(asked.system), *(own_claims or ())]
     width = max(19, *(len(claim.id) for claim in select(*names, claims=own_claims)))

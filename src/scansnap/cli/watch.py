@@ -132,7 +132,7 @@ def compare(
 
     found = compare_runs(read_snapshots(first), read_snapshots(second), by_rate=by_rate, tolerance=tolerance)
     if json:
-        echo_json([asdict(difference) for difference in found])
+        common.echo_json([asdict(difference) for difference in found])
         return
     for difference in found:
         echo(str(difference))

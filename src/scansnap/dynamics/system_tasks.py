@@ -214,15 +214,15 @@ class SystemFlowRuns:
     """Runs of a system to integrate, as vectors w with x = x_0 + D^(1/2) w."""
 
     def __init__(self, task: SystemFlow, runs: Runs) -> None:
-        self._system, self._size = task.system, task.entries
-        self._data, blocks = task.system.data(runs.seed, None), task.system.blocks
-        self._start = {name: _tensor(v, torch.float64) for name, v in task.system.start(runs.seed).items()}
-        self._tensors = {name: _tensor(values, torch.float64) for name, values in self._data.items()}
-        roots = [
-            np.sqrt(np.repeat(runs.rates[blocks[name].rate][:, None], values[0].numel(), axis=1))
-            for name, values in self._start.items()
-        ]
-        self._roots = torch.from_numpy(np.concatenate(roots, axis=1))
+        system, seeds = task.system, runs.seed
+        self._system, self._size = system, task.entries
+        self._start, self._data = (
+            {name: _tensor(values, torch.float64) for name, values in arrays.items()}
+            for arrays in (system.start(seeds), system.data(seeds, None))
+        )
+        self._sizes = [start[0].numel() for start in self._start.values()]
+        rates = np.stack([runs.rates[system.blocks[name].rate] for name in self._start], 1)
+        self._roots = torch.from_numpy(np.sqrt(np.repeat(rates, self._sizes, axis=1)))  # (R, N)
 
     @property
     def size(self) -> int:
@@ -234,7 +234,7 @@ class SystemFlowRuns:
         states[:record] = 0.0
 
         def slope(u: float, state: FloatArray) -> FloatArray:
-            return scale * math.exp(u) * self._slopes(run, state[None])[0][0]
+            return scale * math.exp(u) * self._gradient(run, torch.from_numpy(state[None]))[0][0].numpy()
 
         def hessian(u: float, state: FloatArray) -> FloatArray:
             return scale * math.exp(u) * self._hessian(run, state)
@@ -255,44 +255,43 @@ class SystemFlowRuns:
                 record = reached
         return float(times[-1]) if record == len(times) else scale * math.expm1(solver.t)
 
-    def _blocks(self, run: int, w: Tensor) -> dict[str, Tensor]:
+    def _blocks(self, run: int, states: Tensor) -> dict[str, Tensor]:
         """The blocks (n, ...) of states w (n, N)."""
-        starts = {name: values[run] for name, values in self._start.items()}
-        moved = (self._roots[run] * w).split([start.numel() for start in starts.values()], dim=1)
+        moved = (states * self._roots[run]).split(self._sizes, 1)
         return {
-            name: start + part.reshape(len(w), *start.shape)
-            for (name, start), part in zip(starts.items(), moved, strict=True)
+            name: start[run] + part.reshape(len(states), *start.shape[1:])
+            for (name, start), part in zip(self._start.items(), moved, strict=True)
         }
 
-    def _gradient(self, run: int, w: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradient(self, run: int, states: Tensor) -> tuple[Tensor, Tensor]:
         """grad_w J (n, N), and the loss (n,)."""
-        data = {name: values[run].expand(len(w), *values.shape[1:]) for name, values in self._tensors.items()}
-        gradient, loss = self._system.gradient(self._blocks(run, w), data)
-        return self._roots[run] * torch.cat([gradient[name].reshape(len(w), -1) for name in self._start], 1), loss
-
-    def _slopes(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The same for any number of states."""
-        parts = [self._gradient(run, w) for w in torch.from_numpy(states).split(AT_ONCE)]
-        slopes, losses = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
-        return slopes, losses
+        count = len(states)
+        data = {name: values[run].expand(count, *values.shape[1:]) for name, values in self._data.items()}
+        gradient, loss = self._system.gradient(self._blocks(run, states), data)
+        return torch.cat([gradient[name].reshape(count, -1) for name in self._start], 1) * self._roots[run], loss
 
     def _hessian(self, run: int, state: FloatArray) -> FloatArray:
         """The derivative (N, N) of grad_w J, by autograd of the closed form.
 
-        Differences would lose its small entries beside large ones: late in training some directions have settled, and
-        others move by 1/t.
+        Row i comes from run i of N equal runs, which do not depend on each other.  Differences would lose its small
+        entries beside large ones: late in training some directions have settled, and others move by 1/t.
         """
-        slope = torch.func.jacrev(lambda w: self._gradient(run, w[None])[0][0])
-        return slope(torch.from_numpy(state)).detach().numpy()
+        rows: list[Tensor] = []
+        for entries in torch.arange(self._size).split(AT_ONCE):
+            states = torch.from_numpy(state).repeat(len(entries), 1).requires_grad_()
+            own = self._gradient(run, states)[0].gather(1, entries[:, None]).sum()
+            rows += torch.autograd.grad(own, states) if own.requires_grad else [torch.zeros_like(states)]
+        return torch.cat(rows).numpy()
 
     def measures(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The loss (n,); there is no accuracy."""
-        loss = self._slopes(run, states)[1]
+        parts = torch.from_numpy(states).split(AT_ONCE)
+        loss = torch.cat([self._gradient(run, part)[1] for part in parts]).numpy()
         return loss, np.full_like(loss, np.nan)
 
     def snapshot(self, states: FloatArray, measures: Mapping[str, FloatArray]) -> State:
         times = states.shape[1]
         by_run = [self._blocks(run, torch.from_numpy(own)) for run, own in enumerate(states)]
         parameters = {name: torch.cat([blocks[name] for blocks in by_run]).numpy() for name in self._start}
-        data = {name: np.repeat(values, times, axis=0) for name, values in self._data.items()}
+        data = {name: values.repeat_interleave(times, 0).numpy() for name, values in self._data.items()}
         return State(self._system, parameters, data, measures["loss"])

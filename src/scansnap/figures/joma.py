@@ -14,9 +14,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 from scipy.special import entr, softmax
 
-from scansnap.claims.joma import correlation, entropy_flow, is_dense_again, rebounds
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
+from scansnap.claims.joma import correlation, entropy_flow, is_dense_again, rebounds, squared_errors
+from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority, rise
 from scansnap.figures.style import color_bar, label, legend, line
@@ -44,7 +43,7 @@ def prepare(
     preset = JoMA.presets["joma-figure-2"]
     shape: dict[str, Any] = {**preset.settings}
     settings: dict[str, Any] = {**preset.train, "record": ("z", "v", "estimate"), "record_every": 20}
-    runs = train(JoMA(**shape), **settings, seeds=tuple(seeds), dtype="float64", progress=False)
+    runs = quiet_train(JoMA(**shape), **settings, seeds=tuple(seeds), dtype="float64")
     ratio = settings["lr_z"] / settings["lr_v"]
     z, estimate = runs["z"].values[:, :, 0], ratio * runs["estimate"].values[:, :, 0]
     agreement, slope = correlation(z[:, 1:], (estimate - estimate[:, :1] + z[:, :1])[:, 1:])
@@ -76,13 +75,10 @@ def prepare(
 
 def _salience() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ten targets, ln(1/δ) of the law, and z of the joint flow with squared errors, over `LAW_TIMES`."""
-    system = JoMA(
-        attention_map="exp", activation="linear", objective="squared", inputs="single", output="identity", hidden=1,
-        classes=1, tokens=10, contexts=10, residual=False, start_scale=0.0,
-    )  # fmt: skip
+    system = squared_errors(10)
     targets = system.data(np.zeros(1, np.uint64), None)["target"][0, 0, :, 0]  # from 1 to 4, as the authors'
     times = system.tokens * LAW_TIMES  # the loss is a mean over contexts
-    joint = flow(system, lr_v=1.0, lr_z=1.0, times=times, record=("z",), progress=False)["z"].values[0, :, 0]
+    joint = quiet_flow(system, lr_v=1.0, lr_z=1.0, times=times, record=("z",))["z"].values[0, :, 0]
     order = np.argsort(targets)
     return targets[order], laws.homogeneous_law(targets[order], LAW_TIMES), joint
 
@@ -116,8 +112,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(curves, "time", "entropy of attention (nat)", title)
     for axes in (law, fall, curves):
         axes.set_xscale("log")
-    for axes in (estimate, components, law, fall):
+    for axes in (estimate, components, law):
         legend(axes)
+    legend(fall, loc="lower right")
     legend(curves, title="$\\eta_Z/\\eta_V$")
     share = is_dense_again(dataset["entropy"].values).mean(-1)
     image = phases.imshow(share, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=1)

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.dynamics.flow import flow
+from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import Family, enough_seeds, exact
 from scansnap.figures.style import label, legend, line
@@ -38,8 +38,8 @@ def prepare(*, num_seeds: int = 6) -> xr.Dataset:
     asked = {"none": answer_probability, "residual": residual_answer_probability}
     probability = []
     for name, quantity in asked.items():
-        options: dict[str, Any] = {"residual": name == "residual", "record": (quantity,), "progress": False}
-        run = flow(FACTS.classes, lr_y=1.0, lr_z=1.0, times=LONG, **options)
+        options: dict[str, Any] = {"residual": name == "residual", "record": (quantity,)}
+        run = quiet_flow(FACTS.classes, lr_y=1.0, lr_z=1.0, times=LONG, **options)
         probability.append(run[quantity.name].values[0, :, len(FACTS.trained)])
     sizes = {"vocab_size": len(FACTS.names), "num_classes": len(FACTS.trained)}
     bilinear = [_bilinear(width, seeds) for width in WIDTHS]
@@ -67,14 +67,14 @@ def _bilinear(width: int, seeds: range) -> tuple[np.ndarray, np.ndarray]:
     system = Reversal(pairs=12, both=6, width=width)
     record = ("asked_loss", "asked_weight")
     rate = float(len(system.trained))
-    run = flow(system, lr_theta=rate, times=[TIME], seeds=seeds, record=record, progress=False).isel(time=0)
+    run = quiet_flow(system, lr_theta=rate, times=[TIME], seeds=seeds, record=record).isel(time=0)
     return run["asked_loss"].values / math.log(len(system.entities)), run["asked_weight"].values.std(-1)
 
 
 def _bridge(identity: str, seeds: range) -> np.ndarray:
     """The share of asked pairs answered right (seed, time)."""
     system = FactoredReversal(pairs=6, both=0, width=None, identity=identity, rank=12)  # type: ignore[arg-type]
-    run = flow(system, lr_theta=1.0, times=EARLY, seeds=seeds, record=("asked_accuracy",), progress=False)
+    run = quiet_flow(system, lr_theta=1.0, times=EARLY, seeds=seeds, record=("asked_accuracy",))
     return np.asarray(run["asked_accuracy"].values)
 
 

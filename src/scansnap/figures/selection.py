@@ -12,8 +12,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
+from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority
 from scansnap.figures.style import COLORS, label, legend, line
@@ -35,10 +34,10 @@ def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
     """`path` (example, start, step, coordinate), `direction` of the ATT-SVM (selected, coordinate), `angle` (lean,
     time), and of the data sets `best` (seed, update), whether all best tokens are selected, and `cosine`."""
     enough_seeds(num_seeds)
-    optimizer: dict[str, Any] = {"lr": 0.1, "optimizer": "normalized_sgd", "dtype": "float64", "progress": False}
+    optimizer: dict[str, Any] = {"lr": 0.1, "optimizer": "normalized_sgd", "dtype": "float64"}
     paths = [
         [
-            train(_plane(third=third, start_y=y), steps=PATH_STEPS, record="p", **optimizer)["p"].values[0]
+            quiet_train(_plane(third=third, start_y=y), steps=PATH_STEPS, record="p", **optimizer)["p"].values[0]
             for y in STARTS
         ]
         for third in THIRD.values()
@@ -47,9 +46,9 @@ def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
     solutions = [max_margin(key_differences(keys, [selected])) for selected in (0, 1)]
     angles = []
     for lean in LEANS:
-        p = flow(_plane(lean=lean, start_y=1.0), lr=1.0, times=TIMES, record="p", progress=False)["p"].values[0]
+        p = quiet_flow(_plane(lean=lean, start_y=1.0), lr=1.0, times=TIMES, record="p")["p"].values[0]
         angles.append(np.degrees(np.arctan2(-p[:, 0], p[:, 1]) - np.arctan(lean)))
-    sets = train(
+    sets = quiet_train(
         TokenSelection(init_scale=0.0),
         steps=steps,
         seeds=range(num_seeds),
@@ -174,7 +173,7 @@ def prepare_next_token(*, seed: int = 0) -> xr.Dataset:
     """Logits `z` (token, time) of a chain of components, their `component`, their `slope` in ln t and their `limit`
     within the component, both predicted."""
     system = NextToken(example="chain")
-    run = flow(system, lr_z=1.0, times=TIMES, seeds=[seed], record="z", progress=False)
+    run = quiet_flow(system, lr_z=1.0, times=TIMES, seeds=[seed], record="z")
     data = {name: values[0] for name, values in system.data(np.array([seed], np.uint64), None).items()}
     return xr.Dataset(
         {
@@ -198,7 +197,7 @@ def draw_next_token(dataset: xr.Dataset) -> Figure:
         inner.plot(dataset["time"], within[token], **style, linewidth=1.4)
         inner.plot(dataset["time"][-1], dataset["limit"][token], "o", color=style["color"], markersize=5, clip_on=False)
     for axes in (both, inner):
-        axes.set(xscale="log")
+        axes.set(xscale="log", xlim=TIMES[[0, -1]])
     handles, names = both.get_legend_handles_labels()
     unique = dict(zip(names, handles, strict=True))
     both.legend(unique.values(), unique.keys(), frameon=False, fontsize=8)

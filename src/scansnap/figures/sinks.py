@@ -8,19 +8,18 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
+from scansnap.claims.sinks import ADAM, STEPS, attention_on_start
+from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import Family, enough_seeds, exact, rise
 from scansnap.figures.style import label, legend, line
-from scansnap.systems.sinks import BigramBackcopy, Sink
+from scansnap.systems.sinks import Sink
 
 TIMES = np.logspace(0, 10, 21)
-STEPS = 900
 KINDS: dict[str, dict[str, Any]] = {
-    "softmax, Adam": {"attention_map": "softmax", "lr": 0.03, "optimizer": "adam"},
-    "ReLU, Adam": {"attention_map": "relu", "lr": 0.03, "optimizer": "adam"},
-    "softmax, SGD": {"attention_map": "softmax", "lr": 1.0, "optimizer": "sgd"},
+    "softmax, Adam": ADAM,
+    "ReLU, Adam": {"attention_map": "relu", **ADAM},
+    "softmax, SGD": {"lr": 1.0},
 }
 
 
@@ -28,9 +27,9 @@ def prepare(*, num_seeds: int = 3) -> xr.Dataset:
     """`logit`, `norm` and `excess` (seed, time); `on_start` (kind, token, seed, step)."""
     seeds = range(enough_seeds(num_seeds))
     record = ("loss", "alpha", "sink_value")
-    options: dict[str, Any] = {"seeds": seeds, "record": record, "atol": 1e-13, "progress": False}
-    run = flow(Sink(), lr_alpha=1.0, lr_beta=1.0, times=TIMES, **options)
-    layers = [_layer(seeds, **kind) for kind in KINDS.values()]
+    options: dict[str, Any] = {"seeds": seeds, "record": record, "atol": 1e-13}
+    run = quiet_flow(Sink(), lr_alpha=1.0, lr_beta=1.0, times=TIMES, **options)
+    layers = [attention_on_start(seeds, **kind)[1] for kind in KINDS.values()]
     return xr.Dataset(
         {
             "logit": (("seed", "time"), run["alpha"].values),
@@ -43,17 +42,9 @@ def prepare(*, num_seeds: int = 3) -> xr.Dataset:
             "time": TIMES,
             "kind": list(KINDS),
             "query": ["other tokens", "triggers"],
-            "step": np.linspace(0, STEPS, 10),
+            "step": np.linspace(0, STEPS, 11),
         },
     )
-
-
-def _layer(seeds: range, attention_map: Any, **options: Any) -> list[np.ndarray]:
-    """The mean attention on the start token of other tokens and of triggers (seed, step)."""
-    system = BigramBackcopy(attention_map=attention_map)
-    run = train(system, **options, steps=STEPS, record_every=STEPS // 9, seeds=seeds, progress=False)
-    values = run["attention_on_start"].values
-    return [np.nanmean(values[..., system.triggers :], -1), np.nanmean(values[..., : system.triggers], -1)]
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -63,12 +54,13 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, seed in enumerate(dataset["seed"].values):
         own = dataset.sel(seed=seed)
         left.semilogx(dataset["time"], own["logit"], **line(i), linewidth=1.4, label=f"seed {seed}")
-        middle.loglog(dataset["time"], own["excess"], **line(i), linewidth=1.4, label=f"excess loss, seed {seed}")
-        middle.loglog(dataset["time"], own["norm"], **line(i), linewidth=0.8)
+        names = ("excess loss", "norm of the value (thin)") if i == 0 else (None, None)
+        middle.loglog(dataset["time"], own["excess"], **line(i), linewidth=1.8, label=names[0])
+        middle.loglog(dataset["time"], own["norm"], **line(i), linewidth=0.8, label=names[1])
     middle.loglog(dataset["time"], 1 / (4 * dataset["time"]), "k:", label="1 / (4t)")
     left.semilogx(dataset["time"], np.log(dataset["time"]) / 2, "k:", label="½ ln t")
-    label(left, "time", "logit of the start token", "reduction")
-    label(middle, "time", "excess loss; value norm (thin)", "reduction")
+    label(left, "time", "logit of the start token", "reduction: the sink grows")
+    label(middle, "time", "excess loss, norm", "reduction: its value drains")
     for i, kind in enumerate(dataset["kind"].values):
         mean = dataset["on_start"].sel(kind=kind, query="other tokens").mean("seed")
         right.plot(dataset["step"], mean, **line(i), linewidth=1.6, label=kind)

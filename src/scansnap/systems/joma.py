@@ -12,8 +12,8 @@ Gradient
 --------
 With g_k = (C residual)_k phi'(a_k), the gradient of J by a_k, and s_l = sum_k g_k v_lk = dJ/db_l, means over contexts:
 
-    dv_lk = E[b_l g_k],   dr_mk = E[g_k],   dz_ml = E[x_l s_l] (linear), E[b_l s_l] (exp), E[b_l sum_j b_j (s_l - s_j)]
-    (softmax; differences of pairs, since s_l minus its mean loses all digits once one b is near 1).
+    dv_lk = E[b_l g_k],   dr_mk = E[g_k],   dz_ml = E[x_l s_l] (linear), E[b_l s_l] (exp), E[b_l (s_l - sum_j b_j s_j)]
+    (softmax; s is counted from the s of the largest b, since once that b is near 1 the difference loses all digits).
 
 Invariants
 ----------
@@ -193,8 +193,8 @@ class JoMA(System):
         drawn = [self._draw(np.random.default_rng([int(seed), DATA])) for seed in seeds]
         return {name: np.stack([arrays[name] for arrays in drawn]) for name in drawn[0]}
 
-    def _draw(self, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """x (query, context, token), the output layer (hidden, class), and what the squared objective asks for."""
+    def _draw(self, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """x (query, context, token), labels, the output layer (hidden, class), and targets of the squared objective."""
         shape = (self.queries, self.contexts, self.tokens)
         if self.inputs == "dirichlet":
             x = rng.dirichlet(np.full(self.tokens, self.concentration), shape[:2])
@@ -209,7 +209,7 @@ class JoMA(System):
             output = np.eye(self.hidden)
         else:
             output = rng.normal(size=(self.hidden, self.classes)) / math.sqrt(self.hidden)
-        arrays = {"x": np.asarray(x), "output": output}
+        arrays = {"x": np.asarray(x), "output": output, "label": np.tile(self.labels, (self.queries, 1))}
         if self.objective == "squared":
             arrays["target"] = x @ rng.uniform(1.0, 4.0, (self.tokens, self.classes))
         return arrays
@@ -221,9 +221,10 @@ class JoMA(System):
 
     def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
         v, z, x = parameters["v"], parameters["z"][:, :, None], data["x"]
-        b = x * z if self.attention_map == "linear" else x * z.exp()  # (R, query, context, token)
         if self.attention_map == "softmax":
-            b = (x.log() + z).softmax(-1)
+            b = (x.log() + z).softmax(-1)  # (R, query, context, token)
+        else:
+            b = x * z if self.attention_map == "linear" else x * z.exp()
         a = b @ v[:, None]  # (R, query, context, hidden)
         if self.residual:
             a = a + parameters["r"][:, :, None]
@@ -236,7 +237,8 @@ class JoMA(System):
         elif self.attention_map == "exp":
             dz = b * s
         else:
-            dz = b * ((s[..., :, None] - s[..., None, :]) * b[..., None, :]).sum(-1)
+            s = s - s.gather(-1, b.argmax(-1, keepdim=True))
+            dz = b * (s - (b * s).sum(-1, keepdim=True))
         moved = {"v": (b.mT @ g).sum(1), "z": dz.sum(2)}
         return moved | ({"r": g.sum(2)} if self.residual else {}), loss.mean((1, 2))
 
@@ -247,10 +249,9 @@ class JoMA(System):
         if self.objective == "squared":
             residual = data["target"] - logits
             return residual, (residual**2).sum(-1) / 2
-        labels = torch.from_numpy(self.labels).to(logits.device).expand(logits.shape[:-1])
         if self.objective == "cross_entropy":
-            return softmax_residual(logits, labels)
-        residual = torch.nn.functional.one_hot(labels, self.classes).to(logits.dtype) - 1 / self.classes
+            return softmax_residual(logits, data["label"])
+        residual = torch.nn.functional.one_hot(data["label"], self.classes).to(logits.dtype) - 1 / self.classes
         return residual, -(residual * logits).sum(-1)
 
 

@@ -290,7 +290,7 @@ class Bilinear(Facts, System):
         given, answer = (torch.as_tensor(self.trained[:, i], device=theta.device) for i in (0, 2))
         x = embedding[:, given]
         residual, loss = softmax_residual(x @ theta @ embedding.mT, answer.expand(len(x), -1))
-        return x.mT @ residual @ embedding / len(given), loss.mean(-1)
+        return x.mT @ (residual @ embedding) / len(given), loss.mean(-1)
 
 
 @SYSTEMS.register("reversal")

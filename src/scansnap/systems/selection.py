@@ -6,8 +6,8 @@ loss, fixed v; p is trained, or W with a query z_i in place of p.  Only keys and
     J = -1/n sum_i ln(1 + exp(-f_i)),      f_i = sum_t a_it gamma_it,      a_i = softmax(K_i W z_i)
     dJ/dW = 1/n sum_i sigma(-f_i) sum_t a_it (gamma_it - f_i) k_it z_i'
 
-Late, f_i is within rounding of the selected score.  gamma_it - f_i = sum_s a_is (gamma_it - gamma_is) keeps all digits,
-because it has no term with s = t.
+Late, f_i is within rounding of the selected score.  gamma_it - f_i keeps all digits if scores are counted from the
+score of the token with the most attention, which then adds exactly nothing.
 
 `NextToken` is one row z of Z in next-token prediction (Li et al., AISTATS 2024): p(y|X) = c_y e^{z_y}/sum_l c_l e^{z_l}
 for a context with counts c that contains y.  With sample weights w_i,
@@ -48,9 +48,9 @@ PLANE_SCORES = (1.0, 0.9)
 """Scores of the first two tokens of the example "plane"."""
 
 
-def features(now: State) -> FloatArray:
+def features(data: Arrays) -> FloatArray:
     """The keys (R, n, T, P) whose products with the flat parameters are the logits."""
-    products = np.einsum("rntd,rnq->rntdq", now.data["keys"], now.data["query"], dtype=np.float64)
+    products = np.einsum("rntd,rnq->rntdq", data["keys"], data["query"], dtype=np.float64)
     return products.reshape(*products.shape[:3], -1)
 
 
@@ -63,7 +63,7 @@ def flat(now: State) -> FloatArray:
 @quantity("input", "token", long_name="attention")
 def attention(now: State) -> ArrayLike:
     """softmax(XWp) of every input."""
-    logits = np.einsum("rntp,rp->rnt", features(now), flat(now))
+    logits = np.einsum("rntp,rp->rnt", features(now.data), flat(now))
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
@@ -77,7 +77,7 @@ def selects_best(now: State) -> ArrayLike:
 @quantity(long_name="cosine with the max-margin direction of the selected tokens")
 def cosine(now: State) -> ArrayLike:
     """NaN where the selected tokens cannot be separated from the others, and at zero."""
-    keys, theta = features(now), flat(now)
+    keys, theta = features(now.data), flat(now)
     selected = np.asarray(attention.compute(now)).argmax(-1)
     directions = np.stack([_direction(k.tobytes(), k.shape, s.tobytes()) for k, s in zip(keys, selected, strict=True)])
     with np.errstate(invalid="ignore"):
@@ -95,7 +95,7 @@ def _direction(keys: bytes, shape: tuple[int, ...], selected: bytes) -> FloatArr
 @quantity(long_name="norm of the parameters orthogonal to all differences of keys")
 def unmoved(now: State) -> ArrayLike:
     """Every update is a sum of differences k_it - k_is, so what is orthogonal to them stays."""
-    keys = features(now)
+    keys = features(now.data)
     spans = (keys - keys[:, :, :1]).reshape(len(keys), -1, keys.shape[-1])
     rests = []
     for span, theta in zip(spans, flat(now), strict=True):
@@ -211,7 +211,8 @@ class TokenSelection(System):
         keys, query, scores = data["keys"], data["query"], data["scores"]
         block = parameters[self.trained]
         weights = torch.softmax(torch.einsum("rntd,rdq,rnq->rnt", keys, block.reshape(*block.shape[:2], -1), query), -1)
-        ahead = ((scores[..., :, None] - scores[..., None, :]) * weights[..., None, :]).sum(-1)  # gamma - f
+        behind = scores - scores.gather(-1, weights.argmax(-1, keepdim=True))
+        ahead = behind - (weights * behind).sum(-1, keepdim=True)  # gamma - f
         outputs = (weights * scores).sum(-1)
         pull = weights * ahead * (torch.sigmoid(-outputs) / outputs.shape[-1])[..., None]
         slope = torch.einsum("rnt,rntd,rnq->rdq", pull, keys, query)

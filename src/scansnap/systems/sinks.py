@@ -132,7 +132,8 @@ class Sink(System):
 
         alpha, beta = parameters["alpha"][:, None, None], parameters["beta"][:, None]
         p, c = data["target"][:, None], data["frequency"]
-        on_sink, on_others = (torch.sigmoid(sign * (alpha - math.log(self.context))) for sign in (1, -1))
+        lead = alpha - math.log(self.context)
+        on_sink, on_others = torch.sigmoid(lead), torch.sigmoid(-lead)
         delta = on_sink * beta + on_others * self.copying * c
         x = delta - (p * delta).sum(-1, keepdim=True)
         m = (p * _expm1_less_x(x)).sum(-1, keepdim=True)
@@ -146,14 +147,16 @@ class Sink(System):
 
 
 def _expm1_less_x(x: Tensor) -> Tensor:
-    """exp(x) - 1 - x with all digits: by its series where |x| < 1/2."""
+    """exp(x) - 1 - x with all digits: by its series where |x| < 1/16, beyond which a difference loses less than two."""
     import torch
 
-    small = torch.where(x.abs() < 0.5, x, 0.0)
-    series = torch.zeros_like(x)
-    for k in range(16, 1, -1):
-        series = (1 + series) * small / k
-    return torch.where(x.abs() < 0.5, small * series, torch.expm1(x) - x)
+    is_small = x.abs() < 1 / 16
+    small = torch.where(is_small, x, 0.0)
+    series = small / math.factorial(10)
+    for k in range(9, 2, -1):
+        series = (series + 1 / math.factorial(k)) * small
+    series = series + 1 / 2
+    return torch.where(is_small, small**2 * series, torch.expm1(x) - x)
 
 
 # --- the whole model -------------------------------------------------------------------------------------------------

@@ -210,12 +210,8 @@ def softmax_residual(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     import torch
 
     index = target[..., None]
-    is_own = torch.arange(logits.shape[-1], device=logits.device) == index
-    top = logits.amax(-1, keepdim=True)
-    weights = torch.exp(logits - top)
-    total = weights.sum(-1, keepdim=True)
-    others = weights.masked_fill(is_own, 0.0) / total
+    log_probs = logits.log_softmax(-1)
+    others = log_probs.exp().scatter(-1, index, 0.0)
     rest = others.sum(-1, keepdim=True)
-    log_own = logits.gather(-1, index) - top - torch.log(total)
-    loss = torch.where(rest < 0.5, -torch.log1p(-rest), -log_own)
-    return torch.where(is_own, rest, -others), loss.squeeze(-1)
+    loss = torch.where(rest < 0.5, -torch.log1p(-rest), -log_probs.gather(-1, index))
+    return (-others).scatter(-1, index, rest), loss.squeeze(-1)

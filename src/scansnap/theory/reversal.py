@@ -30,8 +30,13 @@ D G_ab^2.  So the mean is D/d, and
     variance = D^2 [ (n (1 - 1/V) + 1) / d^2 + n / (V^2 d) ]:
 
 the standard deviation goes like 1/d while d < V^2, and like 1/sqrt(d) beyond.  The loss of what is asked rises by half
-the variance of the weights of b over tokens.  Of those, n/V belong to answers and are D G_bx: the loss rises by
-n D^2 / (2 V d).  D grows like ln t, so at fixed d the loss over its start does not stay near 1.
+the variance of the weights of b over tokens, less the mean weight D/d of the answer.  The n answers among V tokens have
+the weight D G_bx, and sum_x G_bx G_{answer(x) y} adds a variance of D^2 n / d^2 for every y.  So the loss rises by
+
+    n D^2 (1/V + 1/d) / (2 d) - D/d
+
+on average over draws: it first falls, until D is about 2 V/n, and then rises.  D grows like ln t, so at fixed d the
+loss over its start does not stay near 1.
 """
 
 from __future__ import annotations
@@ -90,6 +95,18 @@ def asked_weight_variance(gap: ArrayLike, *, width: ArrayLike, tokens: int, trai
     """
     D, d = numbers("gap", gap), numbers("width", width, above=0)
     return (D**2 * ((trained * (1 - 1 / tokens) + 1) / d**2 + trained / (tokens**2 * d)))[()]
+
+
+@formula
+def asked_loss_rise(gap: ArrayLike, *, width: ArrayLike, tokens: int, trained: int) -> FloatArray:
+    """The mean rise of the asked loss in the bilinear model, for wide embeddings: n D^2 (1/V + 1/d) / (2 d) - D/d.
+
+    >>> from scansnap.theory.reversal import asked_loss_rise
+    >>> print(asked_loss_rise([1.0, 12.0], width=1000, tokens=40, trained=30).round(4))
+    [-0.0006  0.0442]
+    """
+    D, d = numbers("gap", gap), numbers("width", width, above=0)
+    return (trained * D**2 * (1 / tokens + 1 / d) / (2 * d) - D / d)[()]
 
 
 def early_exponent(embedding: FloatArray, trained: NDArray[np.int64], asked: NDArray[np.int64]) -> FloatArray:
