@@ -278,13 +278,16 @@ def kernel_state(
 ) -> KernelState:
     """The start, and the rule's memory of it."""
     bias = start.position_bias if learned and start.position_bias is not None else np.empty(0)
-    parameters = {
-        "decoder": np.array(start.decoder, dtype),
-        "attention_logits": np.array(start.attention_logits, dtype),
-        "position_bias": np.tile(bias.astype(dtype), (runs, 1, 1)),
+    starts = {
+        "decoder": start.decoder,
+        "attention_logits": start.attention_logits,
+        "position_bias": np.tile(bias, (runs, 1, 1)),
     }
+    parameters = {name: padded_zeros(values.shape, dtype) for name, values in starts.items()}
+    for name, values in starts.items():
+        parameters[name][...] = values
     remembered = {
-        f"{name}_{word}": np.zeros(array.shape if word in memory else (runs, 0, 0), dtype)
+        f"{name}_{word}": padded_zeros(array.shape if word in memory else (runs, 0, 0), dtype)
         for word in ("velocity", "square")
         for name, array in parameters.items()
     }
