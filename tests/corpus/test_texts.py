@@ -211,7 +211,7 @@ def test_wikitext_is_downloaded_once_and_written_unchanged(monkeypatch: pytest.M
         }
     assert calls == [("Salesforce/wikitext", "wikitext-103-v1")] * 2
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
+    with pytest.raises(ss.InputError, match=r"pip install '\.\[text\]'"):
         find_text("wikitext-2")
 
 

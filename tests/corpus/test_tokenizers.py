@@ -144,7 +144,7 @@ def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path, monk
     with pytest.raises(ss.InputError, match=r"cannot load the tokenizer 'word' \(Repository Not Found\): choose"):
         find_tokenizer("word")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
+    with pytest.raises(ss.InputError, match=r"pip install '\.\[text\]'"):
         find_tokenizer("some/model")
 
 

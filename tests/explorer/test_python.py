@@ -122,7 +122,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     page._widget.cache_clear()
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(ss.ScanSnapError, match=r"install scansnap\[notebook\]"):
+    with pytest.raises(ss.ScanSnapError, match=r"pip install '\.\[notebook\]'"):
         ss.explore()
 
 

@@ -44,6 +44,7 @@ BASE = {
     "text show": "missing.zarr",
     "watch show": "missing.zarr --once",
     "watch checkpoints": "missing",
+    "watch compare": "missing.zarr others.zarr",
     "watch demo": "--output /dev/null/x",
     "corpus count": "missing.txt",
     "corpus show": "missing",

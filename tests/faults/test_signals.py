@@ -187,7 +187,8 @@ threading.Thread(target=send).start()
 """
 TWICE = """
 import time
-from scansnap.cli import check, console
+from scansnap.cli import console
+from scansnap.results import store
 console.GRACE = float(sys.argv.pop(1))
 def send_twice(*words):
     try:
@@ -196,7 +197,7 @@ def send_twice(*words):
         time.sleep(0.02)
         os.kill(os.getpid(), number)
         time.sleep(0.02)
-check.check_store = send_twice
+store.check_store = send_twice
 """
 
 

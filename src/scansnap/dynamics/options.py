@@ -339,19 +339,26 @@ class YZOptions(StartOptions, Layer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(YZOptions, BatchOptions, TrainingOptions, YZRates):
-    """The options of `train`.  Vary them with `dataclasses.replace`; `write_experiment` writes them to a file.
+class DepthOptions(Options):
+    """Several layers."""
+
+    layers: int = field(
+        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
+    )
+    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(DepthOptions, YZOptions, BatchOptions, TrainingOptions, YZRates):
+    """The options of `train`.
+
+    Vary them with `dataclasses.replace`; `write_experiment` writes them to a file.
 
     >>> from dataclasses import replace
     >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=100)
     >>> replace(options, lr_y=10.0).momentum is None
     True
     """
-
-    layers: int = field(
-        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
-    )
-    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
 
     def check_together(self) -> None:
         TrainingOptions.check_together(self)

@@ -6,7 +6,9 @@ Trainer(callbacks=[ss.LightningWatch(probe=batch, store="attention.zarr")])
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
+
+from torch import Tensor
 
 from scansnap.monitor.watch import Watch, WatchOptions, watch
 from scansnap.runtime.errors import InputError
@@ -38,7 +40,12 @@ class LightningWatch(Callback):
         self.watch = watch(pl_module, probe=self._probe, **(usual | self._options))
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: object, **__: object
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Tensor | Mapping[str, Tensor] | None,
+        *_: object,
+        **__: object,
     ) -> None:
         assert self.watch is not None
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs

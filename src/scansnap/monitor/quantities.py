@@ -230,7 +230,7 @@ class HeadQuantity:
     """
 
     name: str
-    compute: Callable[..., Any]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
+    compute: Callable[..., Tensor | Profile]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
     long_name: str
     units: str = "1"
     reduction: Reduction = "mean"
@@ -244,11 +244,15 @@ class HeadQuantity:
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
         if self.name in TAKEN:
             raise InputError(f"a quantity is called '{self.name}', as what every watch records: give it another name.")
+        if self.sample in ("projections", "gradients") and self.reduction in ("peak", "place"):
+            raise InputError(
+                f"the quantity '{self.name}' is of {self.sample}, which have no rows: give reduction='mean'."
+            )
 
-    def of(self, measured: object, shape: Sequence[int]) -> Any:
+    def of(self, measured: object, shape: Sequence[int]) -> Tensor | Profile:
         """What the function says of rows or projections; a function that fails is named."""
         try:
-            values: Any = self.compute(measured)
+            values = self.compute(measured)
         except Exception as error:
             if lacks_memory(error):
                 raise  # memory may suffice for fewer windows
@@ -522,6 +526,10 @@ def entropy_bound(rows: Rows) -> Tensor:
     The paper bounds σ by the norms of W_QK and of the input; here it is measured, so that the bound is at least as
     tight.
     """
+    return _smallest_entropy(rows)
+
+
+def _smallest_entropy(rows: Rows) -> Tensor:
     number = rows.keys.to(rows.weights.dtype)
     is_seen = rows.logits != -math.inf
     mean = torch.where(is_seen, rows.logits, 0.0).sum(-1) / number
@@ -535,7 +543,7 @@ def entropy_bound(rows: Rows) -> Tensor:
 @head_quantity(long_name="entropy above the smallest that the size of the logits allows", units="nats")
 def entropy_margin(rows: Rows) -> Tensor:
     """entropy - `entropy_bound`: 0 where all attention goes to one key as sharply as such logits can."""
-    return rows.of_more_than(1, rows.entropy) - entropy_bound.compute(rows)
+    return rows.of_more_than(1, rows.entropy) - _smallest_entropy(rows)
 
 
 @HEAD_QUANTITIES.register("distance")

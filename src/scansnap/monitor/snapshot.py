@@ -620,9 +620,10 @@ class SnapshotTaker:
             key = torch.stack([projections.key.detach() for _, projections in layers])
             for number, quantity in wanted:
                 try:
-                    numbers = quantity.of(Projections(query, key), query.shape[:2]).double()
+                    numbers = quantity.of(Projections(query, key), query.shape[:2])
                 except QuantityError as error:
                     self._failures[quantity.name] = error.without_frames()
                     continue
-                measured += [(number, i, numbers[k]) for k, (i, _) in enumerate(layers)]
+                assert isinstance(numbers, Tensor)  # profiles are of rows
+                measured += [(number, i, numbers[k].double()) for k, (i, _) in enumerate(layers)]
         return measured
