@@ -19,7 +19,7 @@ from scansnap.report.reproduction import read_reproduction
 
 DOCS = Path(__file__).parents[1]
 THEORY = DOCS / "theory"
-ENTRY = re.compile(r"^\| (\d+) \|.*`scansnap verify (\w+)` \|$", re.MULTILINE)
+ENTRY = re.compile(r"^\| (\d+) \|.*\[`(\w+)`\]\([^)]*\) \|$", re.MULTILINE)
 
 
 DISAGREEMENTS = "disagreements"
