@@ -19,8 +19,7 @@ from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.task import Engine
 from scansnap.dynamics.yz_tasks import engine_for
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from scansnap.systems.yz.attention import Softmax
-from scansnap.systems.yz.normalization import L2Normalization
+from scansnap.systems.yz.architecture import L2Normalization, Softmax
 from tests.dynamics.reference import (
     RATE,
     check_gradient,

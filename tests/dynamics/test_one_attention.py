@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap.dynamics.gradients import LayoutTensors, directions, population_batch, token_weights
 from scansnap.systems.yz.architecture import Layer
-from scansnap.systems.yz.attention import attention_of_classes
-from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.compact import CompactLayout, attention_of_classes
 from scansnap.systems.yz.layer import attend, layered_logits
 from tests.strategies import sequence_classes
 

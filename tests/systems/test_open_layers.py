@@ -13,8 +13,7 @@ import torch
 
 import scansnap as ss
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from scansnap.systems.yz.architecture import Layer
-from scansnap.systems.yz.normalization import L2Normalization, TokenRows
+from scansnap.systems.yz.architecture import L2Normalization, Layer, TokenRows
 from scansnap.systems.yz.own_parts import check_own_parts
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 

@@ -35,10 +35,8 @@ from scansnap.dynamics.yz_flow import StateLayout
 from scansnap.dynamics.yz_tasks import SINGULAR
 from scansnap.runtime.errors import InputError
 from scansnap.systems.system import softmax_residual
-from scansnap.systems.yz.architecture import Addition, Layer
-from scansnap.systems.yz.attention import AttentionMap
+from scansnap.systems.yz.architecture import Addition, AttentionMap, Layer, Normalization
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.normalization import Normalization
 from scansnap.validation.argument_types import Seed
 from scansnap.validation.options import from_names
 from scansnap.validation.validate import validated

@@ -32,9 +32,7 @@ from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import available_threads
 from scansnap.storage.code_cache import njit
-from scansnap.systems.yz.architecture import ADD_QUERY, Layer
-from scansnap.systems.yz.attention import SOFTMAX
-from scansnap.systems.yz.normalization import L2Normalization, LayerNormalization
+from scansnap.systems.yz.architecture import ADD_QUERY, SOFTMAX, L2Normalization, Layer, LayerNormalization
 
 DRAWN_AT_ONCE = 2**16
 """Numbers drawn ahead for the runs of a seed: a run stays in the cache for many steps, and so do its batches."""

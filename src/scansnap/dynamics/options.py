@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -283,7 +284,7 @@ FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class YZOptions(StartOptions, Layer):
+class YZOptions(StartOptions, Layer, ABC):
     """The gradient and the records of (Y, Z)."""
 
     decoder_gradient: Literal["true", "modified"] = field(
@@ -303,9 +304,9 @@ class YZOptions(StartOptions, Layer):
     )
 
     @property
+    @abstractmethod
     def missing_needs(self) -> dict[str, str]:
         """Why these runs cannot meet a need of a quantity, for each such need."""
-        raise NotImplementedError
 
     @property
     def recorded(self) -> tuple[Quantity, ...]:

@@ -1,11 +1,11 @@
 """From attention logits to the direction that the decoder reads, and the gradient back.
 
-The logits z of a sequence's query and its token counts a become attention c over contextual tokens
-(`systems/yz/attention.py`), and attention becomes the direction v over all rows of Y:
+The logits z of a sequence's query and its token counts a become attention c over contextual tokens, and attention
+becomes the direction v over all rows of Y (`systems/yz/architecture.py`):
 
     u = LN(c),      v = u, or with the residual connection v = LN(u + e_m)                  (Section 7, in (Y, Z) form)
 
-with LN one of `systems/yz/normalization.py`.  Sums over tokens count a row that stands for nu tokens nu times.
+Sums over tokens count a row that stands for nu tokens nu times.
 
 For the softmax and the built-in normalizations the gradient is in closed form.  After LN's own projection the softmax
 requires one more, dz = c o (dJ/dc - c . dJ/dc).  It has no effect, as in the proof of Lemma 1: LN(s x) is LN(x) for
@@ -27,10 +27,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scansnap.systems.yz.architecture import ADD_QUERY, Addition
-from scansnap.systems.yz.attention import SOFTMAX, AttentionMap, ClosedFormMap
+from scansnap.systems.yz.architecture import (
+    ADD_QUERY,
+    SOFTMAX,
+    Addition,
+    AttentionMap,
+    ClosedFormMap,
+    ClosedFormNormalization,
+    Normalization,
+    TokenRows,
+)
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.normalization import ClosedFormNormalization, Normalization, TokenRows
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
-from scansnap.systems.yz.attention import attention_of_classes
-from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.compact import CompactLayout, attention_of_classes
 
 FloatArray = NDArray[np.floating]
 Array = TypeVar("Array", bound=FloatArray)

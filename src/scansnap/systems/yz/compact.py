@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
-from scansnap.systems.yz.architecture import BASIC, Layer
+from scansnap.systems.yz.architecture import BASIC, SOFTMAX, AttentionMap, Layer
 
 
 @dataclass(frozen=True)
@@ -208,3 +208,54 @@ def _column_of_token(classes: SequenceClasses, start_groups: IntArray | None) ->
 def _next_tokens(classes: SequenceClasses) -> IntArray:
     """The next tokens, in order of their first class."""
     return classes.next_token[np.sort(np.unique(classes.next_token, return_index=True)[1])]
+
+
+def attention_of_classes(
+    layout: CompactLayout, logits: NDArray[np.floating], probs: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """c_n (Eq. 5) of every class (..., H, K, S) from the exact P(l|n) and learned logits z (..., H, Q, S).
+
+    `probs` (..., K, S) replaces P(l|n) if positions weigh tokens; only ratios matter.
+    """
+    per_head = None if probs is None else probs[..., None, :, :]
+    attention_map = layout.layer.map
+    if attention_map == SOFTMAX:
+        return _softmax_of_classes(layout, logits, per_head)
+    return _mapped(layout, attention_map, logits, per_head)
+
+
+def _softmax_of_classes(
+    layout: CompactLayout, logits: NDArray[np.floating], probs: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    z = logits.astype(np.float64)[..., layout.query_index[:, None], layout.support]  # (..., K, W)
+    # Row-major, so that sums over tokens have the same order for any number of runs.
+    z = np.ascontiguousarray(np.where(layout.support_probs > 0, z, -np.inf))
+    with np.errstate(invalid="ignore"):  # a diverged run's logits are not finite, and neither is its attention
+        weights = np.exp(z - z.max(-1, keepdims=True))
+        weights = weights * (layout.support_probs if probs is None else _on_support(layout, probs))
+        weights /= weights.sum(-1, keepdims=True)
+    attention = np.zeros((*logits.shape[:-2], len(layout.size), layout.num_rows))
+    for i, size in enumerate(layout.size):
+        attention[..., i, layout.support[i, :size]] = weights[..., i, :size]
+    return attention
+
+
+def _on_support(layout: CompactLayout, probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities (..., K, S) at each class's own tokens (..., K, W), 0 for padding."""
+    index = np.broadcast_to(layout.support.astype(np.int64), (*probs.shape[:-2], *layout.support.shape))
+    return np.take_along_axis(probs, index, axis=-1) * (layout.support_probs > 0)
+
+
+def _mapped(
+    layout: CompactLayout,
+    attention_map: AttentionMap,
+    logits: NDArray[np.floating],
+    probs: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """The same for any map, divided by its sum over tokens."""
+    import torch
+
+    weights = layout.dense_probs if probs is None else probs
+    z = torch.from_numpy(logits.astype(np.float64)[..., layout.query_index, :])
+    attention = attention_map.forward(z, torch.from_numpy(weights).log()).detach().numpy()
+    return attention / attention.sum(-1, keepdims=True)

@@ -38,9 +38,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from scansnap.systems.yz.architecture import Addition, Layer
-from scansnap.systems.yz.attention import AttentionMap
-from scansnap.systems.yz.normalization import Normalization, TokenRows
+from scansnap.systems.yz.architecture import Addition, AttentionMap, Layer, Normalization, TokenRows
 from scansnap.validation.argument_types import Seed
 from scansnap.validation.options import from_names
 from scansnap.validation.validate import validated

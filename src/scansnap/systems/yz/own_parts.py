@@ -1,7 +1,7 @@
 """A user's own parts of a layer, tried on a small example before anything runs.
 
 A wrong shape would fail deep inside an engine, and a wrong sum would give wrong numbers in silence: a token that is
-absent must get no attention, and a row that stands for nu tokens (`systems/yz/normalization.py`) must count nu times.
+absent must get no attention, and a row that stands for nu tokens (`systems/yz/architecture.py`) must count nu times.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from scansnap.runtime.errors import InputError
-from scansnap.systems.yz.architecture import Addition, Layer
-from scansnap.systems.yz.attention import AttentionMap, ClosedFormMap
-from scansnap.systems.yz.normalization import Normalization, TokenRows
+from scansnap.systems.yz.architecture import Addition, AttentionMap, ClosedFormMap, Layer, Normalization, TokenRows
 from scansnap.validation.user_code import called, is_own
 
 
