@@ -263,31 +263,39 @@ def _check_unequal_race(check: Check) -> None:
     assumes=("fast_decoder",),
 )
 def equation_12(check: Check) -> None:
-    """Drives measured along flows and integrated over 1 to 10^9 steps; eta_Y/eta_Z of the setting, then 1."""
+    """Drives measured along flows and integrated over 1 to 10^9 steps; eta_Y/eta_Z of the setting, then 1.
+
+    Both bounds come from ln chi = 2 P(n) eta_Z int f^2 xi_nl with f(0) <= f <= 1.  The upper one is as loose as 1/f^2.
+    """
     for gradient, role in GRADIENT_ROLES:
-        growth, bounds = _bounded_growth(check, gradient, check.setting.lr_z)
+        growth, exact, bounds = _bounded_growth(check, gradient, check.setting.lr_z)
+        label = f"ln chi against 2 P(n) eta_Z int f^2 xi of the token, {gradient} gradient"
+        check.equal(label, exact, growth, tolerance=1e-3, role="corrected")
         for name, (least, most) in bounds.items():
             form_role: Role = role if name == PUBLISHED else "contrast" if name == WITH_WEIGHT else "corrected"
             check.at_least(f"ln chi from below, {name}, {gradient} gradient", growth, least, role=form_role)
             label = f"ln chi from above, {name}, {gradient} gradient"
             check.at_most(label, growth, most, role=form_role, wrong_factor=20.0)
-    growth, bounds = _bounded_growth(check, "true", check.setting.lr_y)
+    growth, exact, bounds = _bounded_growth(check, "true", check.setting.lr_y)
+    label = "ln chi against 2 P(n) eta_Z int f^2 xi of the token, true gradient, eta_Y = eta_Z"
+    check.equal(label, exact, growth, tolerance=1e-3, role="corrected")
     label = f"ln chi from below, {WITH_DRIVE}, true gradient, eta_Y = eta_Z"
     check.at_least(label, growth, bounds[WITH_DRIVE][0], role="corrected")
 
 
 def _bounded_growth(
     check: Check, gradient: DecoderGradient, lr_z: float
-) -> tuple[FloatArray, dict[str, tuple[FloatArray, FloatArray]]]:
-    """ln chi of the dominant token along a flow, and its bounds with each form of B_n."""
+) -> tuple[FloatArray, FloatArray, dict[str, tuple[FloatArray, FloatArray]]]:
+    """ln chi of the dominant token along a flow, the integral that gives it, and its bounds with each form of B_n."""
     classes = check.setting.classes
     leader, weight = dominant_column(classes), float(classes.weights[0])
     times = FINE_TIMES * 0.5 / check.setting.lr_y  # time runs in units of 1/eta_Y
     states, result = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient)
     measured = [state.measured for state in states]
-    start = float(states[0].direction[0, leader])
+    f = np.array([state.direction[0, leader] for state in states])
+    drive, start = np.array([m.token_drive[0, leader] for m in measured]), float(f[0])
     whole = lr_z * integral(np.array([m.drive[0] for m in measured]), times)
-    own = lr_z * integral(np.array([m.token_drive[0, leader] for m in measured]), times)
+    own, exact = lr_z * integral(drive, times), 2 * weight * lr_z * integral(f**2 * drive, times)
     late = FINE_TIMES >= 100  # before that f^2 has gained less than the error of the quadrature
     bounds = {
         PUBLISHED: theory.growth_factor_bounds(whole, start),
@@ -295,7 +303,8 @@ def _bounded_growth(
         WITH_DRIVE: theory.growth_factor_bounds(own, start, weight=weight),
     }
     growth = 2 * result["attention_logits"].sel(query=classes.query[0]).values[0, :, leader]
-    return growth[late], {name: (np.log(b.least)[late], np.log(b.most)[late]) for name, b in bounds.items()}
+    logs = {name: (np.log(b.least)[late], np.log(b.most)[late]) for name, b in bounds.items()}
+    return growth[late], exact[late], logs
 
 
 @claim(
