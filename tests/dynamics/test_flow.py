@@ -159,7 +159,7 @@ def test_against_an_explicit_method(rates: tuple[float, float], init: str) -> No
 @pytest.mark.parametrize("init", ["zeros", "uniform"])
 def test_any_rates_on_syn_medium(init: str) -> None:
     """From 1e-6 to 1e6 each, the stiffest with a ratio of 1e12; the loss comes to between 1.5 and 5 over lr_y t."""
-    rates = np.array([1e-6, 1e-3, 1.0, 1e3, 1e6])
+    rates = np.array([1e-6, 1.0, 1e6])
     lr_y, lr_z = (axis.ravel() for axis in np.meshgrid(rates, rates))
     ds = ss.flow("syn-medium-1", lr_y=lr_y, lr_z=lr_z, times=[1e12], init=init, record="loss")
     assert (ds["status"] == "ok").all()
@@ -177,15 +177,15 @@ def test_a_stiff_flow_to_many_digits() -> None:
 
 def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
     """Bit for bit, whatever the number of runs and threads, and how many runs are in memory at a time."""
-    lr_y, lr_z = np.geomspace(0.1, 10, 7), np.geomspace(100, 0.01, 7)
-    words = {"times": np.geomspace(1, 1e12, 20), "init": "uniform", "record": PARTS}
-    together = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words)
-    for r in (0, 3, 6):
+    lr_y, lr_z = np.geomspace(0.1, 10, 4), np.geomspace(100, 0.01, 4)
+    words = {"times": [1, 1e4, 1e8], "init": "uniform", "record": PARTS}
+    together = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(4), **words)
+    for r in (0, 3):
         alone = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y[r], lr_z=lr_z[r], seeds=r, **words)
         for name in PARTS:
             assert np.array_equal(together[name].values[r], alone[name].values[0])
     monkeypatch.setattr("scansnap.dynamics.flow.PIECE_BYTES", 1)
-    assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
+    assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(4), **words).equals(together)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from scansnap.runtime.ray import ray_cluster
 from tests.faults.test_writers import LOOPBACK, MARK, listening, marked, needs_ray
 
 SMALL = {"lr_z": [0.5, 1.0], "lr_y_over_lr_z": [1, 2, 5], "seeds": range(4), "steps": 6, "batch_size": 8, "seq_len": 16}
-FLOWS = {"lr_z": [0.05, 5.0], "lr_y": [0.5, 1.0, 2.0], "seeds": range(4), "times": [1.0, 1e6, 1e12], "record": "loss"}
+FLOWS = {"lr_z": [0.05, 0.5], "lr_y": [0.5, 1.0, 2.0], "seeds": range(4), "times": [1.0, 100.0], "record": "loss"}
 
 
 @pytest.fixture

@@ -399,18 +399,3 @@ def test_no_cuda_is_said() -> None:
 def test_too_much_memory_is_said_before_it_is_taken() -> None:
     with pytest.raises(ss.InputError, match=r"need \d+ GiB, more than this machine's"):
         ss.train(ss.syn_medium(num_query=10), **{**BASE, "init": "uniform", "seeds": range(10**6)})
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-12)])
-def test_the_kernel_without_switches_gives_the_same(
-    dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from scansnap.dynamics.kernel_engine import Kernel
-
-    options = {"lr_y": [1.0, 3.0], "lr_z": 1.0, "steps": 30, "momentum": 0.9, "init": "uniform", "dtype": dtype}
-    record = ("loss", "decoder", "attention_logits")
-    basic = ss.train(ss.syn_medium(num_query=2), **options, record=record)
-    monkeypatch.setattr(Kernel, "is_basic", False)
-    general = ss.train(ss.syn_medium(num_query=2), **options, record=record)
-    for name in record:
-        np.testing.assert_allclose(basic[name].values, general[name].values, rtol=tolerance, atol=tolerance)
