@@ -32,7 +32,7 @@ export class TakeAway {
         { class: "chips" },
         explain(
           h("button", { type: "button", class: "primary", onclick: () => void this.copyLink() }, "Copy the link"),
-          "The whole experiment is in the address: whoever opens it sees what you see.",
+          "The link contains the whole experiment: anyone who opens it sees what you see.",
         ),
         explain(
           h("button", { type: "button", onclick: () => this.picture("png") }, "PNG"),
