@@ -40,7 +40,7 @@ def test_claims_are_those_of_the_theory(kept: Reproduction) -> None:
 def test_figures_are_those_of_the_documents(kept: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(DOCS), *sys.path])
     line = runpy.run_path(str(DOCS / "make_figures.py"))["line"]
-    text = (DOCS / "figures.md").read_text() + (DOCS / "beyond" / "figures.md").read_text()
+    text = (DOCS / "figures.md").read_text()
     for figure in kept.figures:
         for trend in figure.trends:
             assert line(trend).partition(", expected")[0] in text, trend.statement

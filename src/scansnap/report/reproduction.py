@@ -228,15 +228,13 @@ class Headline:
 def headline(reproduction: Reproduction) -> Headline:
     """The opening of the page."""
     verdicts = [verdict for verdict in reproduction.verdicts if verdict.claim.category != "added"]
-    figures = reproduction.figures
+    figures = [figure for figure in reproduction.figures if figure.recipe.name in catalog.NUMBERED]
     failing = [verdict for verdict in verdicts if verdict.verdict == FAILS]
     return Headline(
         reproduced=_reproduced(reproduction),
         answers=list(_answers(reproduction)),
         claims=Counter(verdict.verdict for verdict in verdicts),
-        trends=Counter(
-            trend.verdict for figure in figures if figure.recipe.name not in catalog.BEYOND for trend in figure.trends
-        ),
+        trends=Counter(trend.verdict for figure in figures for trend in figure.trends),
         theorems={
             word: group
             for word in MARKS
@@ -248,11 +246,7 @@ def headline(reproduction: Reproduction) -> Headline:
             if any(verdict.claim.category == category for verdict in failing)
         },
         mended=sum(_is_corrected(verdict) for verdict in failing),
-        doubtful=[
-            figure
-            for figure in figures
-            if figure.recipe.name not in catalog.BEYOND and any(trend.verdict == FAILS for trend in figure.trends)
-        ],
+        doubtful=[figure for figure in figures if any(trend.verdict == FAILS for trend in figure.trends)],
         highlights=list(_highlights(reproduction)),
     )
 
