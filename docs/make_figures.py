@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from stored_numbers import read_reproduction
+
 from scansnap.figures import catalog, syn_medium
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report.reproduce import NUM_SEEDS
-from scansnap.report.reproduction import PageFigure, read_reproduction
+from scansnap.report.reproduction import PageFigure
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "images" / "figures"
@@ -132,6 +134,6 @@ def _row(trend: Trend) -> str:
 
 if __name__ == "__main__":
     if "--words" in sys.argv:
-        write(read_reproduction(HERE / "data" / "reproduction.json").figures)
+        write(read_reproduction().figures)
     else:
         main()
