@@ -27,7 +27,7 @@ COMMANDS = {
     "flow": "flow --preset syn-medium --lr-y 1,2,5,10 --lr-z 1,1,1,1",
     "sweep": "sweep --preset syn-medium --lr-z 0.5,1,2 --lr-y-over-lr-z 1,2 --seeds 0,1,2,3,4",
     "verify": "verify theorem_3 --json",
-    "figure": "figure heads --num-seeds 2 --picture {folder}/heads.png",
+    "figure": "figure 4 --num-seeds 20 --picture {folder}/figure_4.png",
     "text train": "text train example --steps 60",
     "text train, Y and Z": "text train example --model yz --lr-z 30 --steps 400",
     "corpus count": "corpus count example --output {folder}/counts",

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import make_figures
 import make_theory
+from stored_numbers import store_reproduction
 
 from scansnap.claims.claim import Verdict
 from scansnap.report.claims_page import MARKS, count_verdict, short_name
 from scansnap.report.reproduction import Headline, Reproduction, headline
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "data" / "reproduction.json"
 PAGE = HERE / "reproduction.md"
 OPENING = re.compile(r"(<!-- headline -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -32,7 +32,7 @@ def main() -> None:
     verdicts = make_theory.main()
     figures = make_figures.main()
     reproduction = Reproduction(figures, verdicts, time.perf_counter() - began, "make documents")
-    reproduction.save(RESULTS)
+    store_reproduction(reproduction)
     PAGE.write_text(opened(PAGE.read_text(), reproduction))
 
 

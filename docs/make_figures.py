@@ -1,7 +1,7 @@
-"""Make the synthetic figures and write docs/figures.md, docs/beyond/figures.md and their pictures.
+"""Make the paper's synthetic figures and those of studies beyond it, and write docs/figures.md, docs/beyond/figures.md.
 
 python docs/make_figures.py           # makes every figure anew
-python docs/make_figures.py --words   # writes the pages from docs/data/reproduction.json
+python docs/make_figures.py --words   # writes docs/figures.md from docs/data/reproduction.json
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from stored_numbers import read_reproduction
+
 from scansnap.figures import catalog, syn_medium
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report.reproduce import NUM_SEEDS
-from scansnap.report.reproduction import PageFigure, read_reproduction
+from scansnap.report.reproduction import PageFigure
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "images" / "figures"
@@ -43,48 +45,63 @@ descent rates follow the published entropies of Figure 6.
 }
 """What a page says below the setting of a figure."""
 
+STUDIES = ("normalization", "optimizers", "finite_data", "heads", "layers", "phase_diagram")
+"""The studies of which docs/beyond/figures.md shows the figure."""
+
 BEYOND = """# Figures beyond the paper
 
-These figures are about questions that the paper leaves open. They are made and tested like [the paper's
-own](../figures.md). `scansnap figure heads` makes one. The pages in [the list of options](index.md) say what the
-results mean.
+These figures are about questions that the paper leaves open. Each comes from a program in `studies/`, and is made and
+tested like [the paper's own](../figures.md). In a clone of scansnap, `scansnap figure heads --from studies/heads.py`
+makes one. The pages in [the list of options](index.md) say what the results mean.
 
 """
 
 
 def main() -> list[PageFigure]:
-    """The figures that were written."""
+    """The figures of the paper that were written."""
     runs = syn_medium.make_runs(num_seeds=NUM_SEEDS)
     IMAGES.mkdir(parents=True, exist_ok=True)
     results = [_make(catalog.recipe(name), runs) for name in catalog.SYNTHETIC]
     write(results)
+    write_studies([_make(catalog.recipe_from(HERE.parent / "studies" / f"{name}.py", name)) for name in STUDIES])
     return results
 
 
-def _make(recipe: FigureRecipe, runs: object) -> PageFigure:
+def _make(recipe: FigureRecipe, runs: object = None) -> PageFigure:
     dataset = recipe.make(**({"runs": runs} if recipe.takes("runs") else {}))
     recipe.draw(dataset).savefig(IMAGES / f"figure_{recipe.name}.png", dpi=100)
     return PageFigure(recipe, recipe.trends(dataset), dataset.attrs["seconds"])
 
 
 def write(results: Iterable[PageFigure]) -> None:
-    """Write both pages."""
-    pages = {HERE / "figures.md": OPENING, HERE / "beyond" / "figures.md": BEYOND}
-    paper, beyond = pages
+    """Write the page of the paper's figures."""
+    text = OPENING
     for result in results:
-        name, title = result.recipe.name, result.recipe.title
-        if name in catalog.BEYOND:
-            page, heading, alt, images = beyond, f"`scansnap figure {name}`", title, "../images/figures"
-        else:
-            page, heading, alt, images = paper, f"Figure {name}", f"Figure {name}", "images/figures"
-        pages[page] += f"## {heading}: {tex(title)}\n\n{tex(result.recipe.statement)}\n\n"
+        name = result.recipe.name
         setting = result.recipe.setting
         if name in ("11", "12"):
             setting = setting.replace(syn_medium.SETTING, "The runs of Figure 6")
-        pages[page] += f"![{alt}]({images}/figure_{name}.png)\n\n{tex(setting)}.\n\n{NOTES.get(name, '')}"
-        pages[page] += "".join(line(trend) for trend in result.trends) + "\n"
-    for page, text in pages.items():
-        page.write_text(text.rstrip() + "\n")
+        text += section(
+            result, f"Figure {name}", f"Figure {name}", "images", f"{tex(setting)}.\n\n{NOTES.get(name, '')}"
+        )
+    (HERE / "figures.md").write_text(text.rstrip() + "\n")
+
+
+def write_studies(results: Iterable[PageFigure]) -> None:
+    """Write the page of figures beyond the paper."""
+    text = BEYOND
+    for result in results:
+        recipe = result.recipe
+        text += section(result, f"`studies/{recipe.name}.py`", recipe.title, "../images", f"{tex(recipe.setting)}.\n\n")
+    (HERE / "beyond" / "figures.md").write_text(text.rstrip() + "\n")
+
+
+def section(result: PageFigure, heading: str, alt: str, images: str, below: str) -> str:
+    """A figure on a page: its statement, its picture, what stands below it, and its tests."""
+    recipe = result.recipe
+    picture = f"![{alt}]({images}/figures/figure_{recipe.name}.png)"
+    lines = "".join(line(trend) for trend in result.trends)
+    return f"## {heading}: {tex(recipe.title)}\n\n{tex(recipe.statement)}\n\n{picture}\n\n{below}{lines}\n"
 
 
 def line(trend: Trend) -> str:
@@ -117,6 +134,6 @@ def _row(trend: Trend) -> str:
 
 if __name__ == "__main__":
     if "--words" in sys.argv:
-        write(read_reproduction(HERE / "data" / "reproduction.json").figures)
+        write(read_reproduction().figures)
     else:
         main()

@@ -13,26 +13,24 @@ on the paper's statements.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tomllib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from stored_numbers import store_claims
 
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.verify import paper_claims, verify
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
-from scansnap.report.reproduction import for_json
 from scansnap.runtime.formulas import readable
 
 HERE = Path(__file__).parent
 PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
-RESULTS = HERE / "data" / "reproduction.json"
 FILLED = (HERE / "summary.md", HERE / "disagreements.md")
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -62,19 +60,10 @@ def main(*ids: str) -> list[Verdict]:
     words = [rows[claim.id].strip(" |\n").split(" | ")[-1] for claim in claims if claim.category != "added"]
     for page in FILLED:
         page.write_text(filled(page.read_text(), verdicts, words))
-    store(verdicts)
+    store_claims(verdicts, [claim.id for claim in paper_claims()])
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
     return verdicts
-
-
-def store(verdicts: list[Verdict]) -> None:
-    """Put the measurements into the stored reproduction, in the order of the claims."""
-    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
-    new = {verdict.id: [asdict(entry) for entry in verdict.measurements] for verdict in verdicts}
-    claims = {**stored["claims"], **for_json(new)}
-    stored["claims"] = {claim.id: claims[claim.id] for claim in paper_claims()}
-    RESULTS.write_text(json.dumps(stored, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def filled(text: str, verdicts: list[Verdict], words: list[str]) -> str:

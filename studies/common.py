@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ FOLDER = Path("results") / "studies"
 
 LEVEL = 0.05
 """The significance level of every test."""
+
+SYN_SMALL = ss.PUBLISHED["syn-small"].options
+"""The setting of Figure 4, which several studies change."""
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -49,6 +53,13 @@ def with_options(dataset: xr.Dataset, options: Mapping[str, Any]) -> xr.Dataset:
     return dataset.assign_attrs(options=json.dumps(dict(options)))
 
 
+def enough_seeds(num_seeds: int) -> int:
+    """The number of seeds, which must be at least two: a standard error needs them."""
+    if num_seeds < 2:
+        raise ss.InputError(f"num_seeds is {num_seeds}: give at least 2.")
+    return num_seeds
+
+
 def p_above_zero(differences: ArrayLike) -> NDArray[np.float64]:
     """p-values of one-sided t tests that the mean over the last axis, the seeds, is above zero."""
     d = np.asarray(differences, np.float64)
@@ -73,13 +84,21 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     return corrected
 
 
-def rise(statement: str, differences: ArrayLike, what: str) -> ss.Trend:
-    """Whether one difference, over seeds, is above zero."""
-    d = np.asarray(differences, np.float64)
-    p = float(p_above_zero(d))
-    note = f"{what}; one-sided paired t test over {len(d)} seeds, level {LEVEL:.0%}"
-    settled = p <= LEVEL or float(p_above_zero(-d)) <= LEVEL
-    return ss.Trend(statement, "above 0", float(d.mean()), float(standard_error(d)), p, p <= LEVEL, note, settled)
+def rise(statement: str, values: ArrayLike, what: str, *, above: float = 0.0) -> ss.Trend:
+    """Whether the mean of values over seeds, often differences, is above a number."""
+    v = np.asarray(values, np.float64)
+    p, reversed_p = (float(p_above_zero(sign * (v - above))) for sign in (1, -1))
+    note = f"{what}; one-sided paired t test over {len(v)} seeds, level {LEVEL:.0%}"
+    return ss.Trend(
+        statement,
+        f"above {above:g}",
+        float(v.mean()),
+        float(standard_error(v)),
+        p,
+        p <= LEVEL,
+        note,
+        settled=min(p, reversed_p) <= LEVEL,
+    )
 
 
 def all_rise(statement: str, labels: Sequence[str], differences: NDArray[np.float64]) -> ss.Trend:
@@ -112,10 +131,26 @@ def all_rise(statement: str, labels: Sequence[str], differences: NDArray[np.floa
 def majority(statement: str, won: NDArray[np.bool_], what: str) -> ss.Trend:
     """Whether a share of cases is above one half."""
     p = float(stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater").pvalue)
-    note = f"{int(won.sum())} of {won.size} {what}; binomial test against one half, level {LEVEL:.0%}"
-    return ss.Trend(
-        statement, "above 0.5", float(won.mean()), float(won.std() / np.sqrt(won.size)), p, p <= LEVEL, note
-    )
+    note = f"{int(won.sum())} of {won.size} {what}; binomial test against one half"
+    error = float(won.std() / np.sqrt(won.size))
+    return significant(statement, "above 0.5", float(won.mean()), p, note, error=error)
+
+
+def significant(
+    statement: str, expected: str, measured: float, p: float, note: str, *, error: float | None = None
+) -> ss.Trend:
+    """Whether the p-value of the test that `note` describes is at most the level."""
+    return ss.Trend(statement, expected, measured, error, p, p <= LEVEL, f"{note}, level {LEVEL:.0%}")
+
+
+RELATIONS = {"below": operator.lt, "above": operator.gt, "at_most": operator.le, "at_least": operator.ge}
+
+
+def exact(statement: str, measured: float, note: str, **limit: float) -> ss.Trend:
+    """Whether a number in which nothing is random is `below=1`, `above`, `at_most` or `at_least`."""
+    ((relation, number),) = limit.items()
+    holds = bool(RELATIONS[relation](measured, number))
+    return ss.Trend(statement, f"{relation.replace('_', ' ')} {number:g}", float(measured), None, None, holds, note)
 
 
 def line(i: int) -> dict[str, Any]:
@@ -130,6 +165,24 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3)
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """Add a legend without a frame."""
+    axes.legend(**{"frameon": False, "fontsize": 8, "title_fontsize": 8, **options})
+
+
+def draw_means(axes: Axes, x: ArrayLike, values: xr.DataArray, i: int, name: str) -> None:
+    """Draw the mean over seeds with its standard error, in the i-th color and marker."""
+    mean, error = values.mean("seed"), values.std("seed", ddof=1) / np.sqrt(values.sizes["seed"])
+    axes.errorbar(x, mean, error, **line(i), marker=MARKERS[i], markersize=4, capsize=2, label=name)
+
+
+def draw_band(axes: Axes, values: xr.DataArray, i: int, name: str) -> None:
+    """Draw the median of many curves (seed, step) and their range from 5% to 95%, in the i-th color."""
+    low, median, high = values.quantile([0.05, 0.5, 0.95], "seed").transpose("quantile", "step").values
+    axes.fill_between(values["step"], low, high, color=line(i)["color"], alpha=0.25, linewidth=0)
+    axes.plot(values["step"], median, **line(i), label=name)
 
 
 def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:

@@ -104,7 +104,7 @@ def test_what_needs_torch_says_so(tmp_path: Path) -> None:
         "train --preset syn-small --layers 2",
         "train --preset syn-small --device cuda",
         "train --preset syn-small --optimizer mine --from rule.py",
-        "figure layers --num-seeds 2",
+        "figure joma",
         "text train example",
         "watch demo",
         "corpus predict example",

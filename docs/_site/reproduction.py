@@ -10,12 +10,11 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from make_documents import RESULTS
 from make_theory import claim_places
+from stored_numbers import read_reproduction
 
 from scansnap.report.html import small_png, write_page
 from scansnap.report.reproduce import Link, render
-from scansnap.report.reproduction import read_reproduction
 
 DOCS = Path(__file__).parents[1]
 THEORY = DOCS / "theory"
@@ -32,7 +31,7 @@ def anchor(entry: str) -> str:
 
 def build(folder: Path) -> tuple[Path, str]:
     """Write the page into the site, and give it a title."""
-    reproduction = read_reproduction(RESULTS)
+    reproduction = read_reproduction()
     pictures = {
         figure.anchor: DOCS / "images" / "figures" / f"figure_{figure.recipe.name}.png"
         for figure in reproduction.figures

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scansnap as ss
 from beside import LIMIT
-from scansnap.claims.attention import theorem_2
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
+from scansnap.claims.growth import lemma_6
 
 
 @dataclass
@@ -49,7 +49,7 @@ def one_is_two(check: Check) -> None:
 
 
 alias = one_is_two
-theorem_2_on_syn_small = replace(theorem_2, id="theorem_2_on_syn_small", setting=lambda: Setting(ss.syn_small()))
+lemma_6_on_syn_small = replace(lemma_6, id="lemma_6_on_syn_small", setting=lambda: Setting(ss.syn_small()))
 '''
 
 
@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_file_s_own_claims_are_read_in_order(folder: Path) -> None:
     path = list(sys.path)
     ids = [claim.id for claim in read_claims(folder / "my_claims.py")]
-    assert ids == ["common_attention_falls", "one_is_two", "theorem_2_on_syn_small"]
+    assert ids == ["common_attention_falls", "one_is_two", "lemma_6_on_syn_small"]
     assert sys.path == path
 
 
@@ -76,7 +76,7 @@ def test_they_are_shown_like_the_paper_s(folder: Path) -> None:
     assert holds.startswith("✓ common_attention_falls ")
     assert fails.startswith("✗ one_is_two ")
     assert heading.index("verdict") == holds.index("holds") == fails.index("fails")
-    assert count.startswith("1 holds; ")
+    assert count.startswith("2 hold; 1 fails")
     assert "scansnap verify common_attention_falls --from my_claims.py" in hint
 
     full = run("verify", "common_attention_falls", "--from", "my_claims.py", cwd=folder)

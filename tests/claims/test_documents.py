@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from pathlib import Path
 
+import make_theory
 import numpy as np
 import pytest
+from stored_numbers import read_reproduction
 
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
 from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES
-from scansnap.report.reproduction import read_reproduction
 from scansnap.runtime.formulas import readable
 
 DOCS = Path(__file__).parents[2] / "docs"
-PROGRAM = runpy.run_path(str(DOCS / "make_theory.py"))
 PAGES = "".join(page.read_text() for page in sorted((DOCS / "theory").glob("*.md")))
 INDEX = (DOCS / "theory" / "index.md").read_text()
-FILLED = [page.read_text() for page in PROGRAM["FILLED"]]
-NUMBERS = [match for text in FILLED for match in PROGRAM["NUMBER"].findall(text)]
-STORED = {verdict.id: verdict.measurements for verdict in read_reproduction(PROGRAM["RESULTS"]).verdicts}
-ROWS = [row for part in PROGRAM["read_coverage"]() for row in part["statements"]]
+FILLED = [page.read_text() for page in make_theory.FILLED]
+NUMBERS = [match for text in FILLED for match in make_theory.NUMBER.findall(text)]
+STORED = {verdict.id: verdict.measurements for verdict in read_reproduction().verdicts}
+ROWS = [row for part in make_theory.read_coverage() for row in part["statements"]]
 IDS = [claim.id for claim in paper_claims()]
 STATED = dict(re.findall(r"^\| \[?`(\w+)`\]?\S* \|.*\| ([a-z ]+) \|$", INDEX, re.MULTILINE))
 """Verdicts in the table of the index."""
@@ -97,7 +96,7 @@ def test_measurements_are_those_stored(verdict: Verdict) -> None:
 
 def test_settings_are_those_stated(verdict: Verdict) -> None:
     (section,) = re.findall(rf"^<!-- found: {verdict.id} -->\n(.*?)^<!-- end -->$", PAGES, re.MULTILINE | re.DOTALL)
-    words = PROGRAM["setting_words"](verdict.claim, verdict.setting)
+    words = make_theory.setting_words(verdict.claim, verdict.setting)
     assert words in section
     assert bool(words) == (verdict.claim.depends_on != "nothing")
 
@@ -110,7 +109,7 @@ def test_numbers_of_the_pages_are_those_of_the_check(verdict: Verdict) -> None:
 
     for _, name, label, field, written, _ in NUMBERS:
         if name == verdict.id:
-            measured = value(PROGRAM["number"](verdict, label, field))
+            measured = value(make_theory.number(verdict, label, field))
             if max(abs(measured), abs(value(written))) > ROUNDING:
                 assert abs(measured - value(written)) <= 0.1 * abs(measured), (label, field)
 
@@ -118,7 +117,7 @@ def test_numbers_of_the_pages_are_those_of_the_check(verdict: Verdict) -> None:
 def test_counts_are_those_of_the_paper_s_statements() -> None:
     """Statements of our own are not counted."""
     words = [STATED[claim.id] for claim in paper_claims() if claim.category != "added"]
-    counted = [{name: int(count) for _, name, count, _ in PROGRAM["COUNT"].findall(text)} for text in FILLED]
+    counted = [{name: int(count) for _, name, count, _ in make_theory.COUNT.findall(text)} for text in FILLED]
     assert any(counted)
     for counts in filter(None, counted):
         assert counts.pop("all", len(words)) == len(words)
@@ -139,7 +138,8 @@ def test_the_table_of_coverage_has_every_number_equation_and_section() -> None:
 
 def test_rows_of_coverage_name_what_exists_or_a_reason() -> None:
     assert {name for row in ROWS for name in row.get("claims", ())} == set(IDS)
-    assert {name for row in ROWS for name in row.get("figures", ())} <= set(MODULES)
+    studies = {path.stem for path in (DOCS.parent / "studies").glob("*.py")}
+    assert {name for row in ROWS for name in row.get("figures", ())} <= {*MODULES, *studies}
     for row in ROWS:
         assert set(row) <= {"at", "equations", "words", "claims", "figures", "reason"}
         assert row["words"]
@@ -150,4 +150,4 @@ def test_rows_of_coverage_name_what_exists_or_a_reason() -> None:
             assert any(claim.id in row.get("claims", ()) and row["at"].startswith(place) for row in ROWS), claim.id
         if match := re.fullmatch(r"equation_(\d+)", claim.id):
             assert any(claim.id in row.get("claims", ()) and int(match[1]) in row["equations"] for row in ROWS)
-    assert (DOCS / "theory" / "coverage.md").read_text() == PROGRAM["coverage_page"]()
+    assert (DOCS / "theory" / "coverage.md").read_text() == make_theory.coverage_page()

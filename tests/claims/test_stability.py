@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-import runpy
 from pathlib import Path
 from typing import Any
+
+import make_stability
 
 import scansnap as ss
 from scansnap.claims.check import Check, Setting
@@ -13,14 +14,13 @@ from scansnap.claims.claim import Claim, claim
 from scansnap.claims.verify import paper_claims
 
 DOCS = Path(__file__).parents[2] / "docs"
-PROGRAM: dict[str, Any] = runpy.run_path(str(DOCS / "make_stability.py"))
-TABLE: dict[str, Any] = PROGRAM["stated"]()
+TABLE: dict[str, Any] = make_stability.stated()
 QUICK = [claim for claim in paper_claims() if claim.depends_on != "the classes" and claim.id != "remark_2"]
 
 
 def test_every_claim_has_its_row_and_the_page_says_which_are_stable() -> None:
     assert list(TABLE) == [claim.id for claim in paper_claims()]
-    assert PROGRAM["page"](list(TABLE.values())) == (DOCS / "theory" / "stability.md").read_text()
+    assert make_stability.page(list(TABLE.values())) == (DOCS / "theory" / "stability.md").read_text()
 
 
 def test_a_random_part_is_as_stated() -> None:
@@ -29,8 +29,8 @@ def test_a_random_part_is_as_stated() -> None:
     for chosen in draw.sample(QUICK, 8):
         own, row = chosen.run(), TABLE[chosen.id]
         assert own.verdict == row.verdict
-        name, settings = draw.choice(list(PROGRAM["variants"](chosen.setting()).items()))
-        outcomes = {PROGRAM["outcome"](chosen, own, setting) for setting in settings} - {""}
+        name, settings = draw.choice(list(make_stability.variants(chosen.setting()).items()))
+        outcomes = {make_stability.outcome(chosen, own, setting) for setting in settings} - {""}
         assert "; ".join(sorted(outcomes)) == row.cells[name], (chosen.id, name)
         assert own.drew == bool(row.cells["seeds"])
 
@@ -48,7 +48,7 @@ def own_claim(**more: Any) -> Claim:
 
 
 def test_what_flips_is_noticed() -> None:
-    row = PROGRAM["checked"](own_claim())
+    row = make_stability.checked(own_claim())
     assert row.verdict == "holds"
     assert row.cells == {
         "seeds": "holds under its assumptions only; same",
@@ -58,16 +58,16 @@ def test_what_flips_is_noticed() -> None:
         "unequal classes": "",
     }
     assert not row.stable
-    excused = PROGRAM["checked"](own_claim(assumes=("decoder_rate",)))
+    excused = make_stability.checked(own_claim(assumes=("decoder_rate",)))
     assert excused.cells["η_Y"] == "assumptions not met; same"
-    text = PROGRAM["page"]([row])
+    text = make_stability.page([row])
     assert "\n0 of 1 claims keep" in text
     assert "- `small_rate` (holds): seeds: holds under its assumptions only; same; η_Y: fails; same;" in text
     assert "| η_Y | 1 | 0 | 0 |" in text
 
 
 def test_sizes_change_as_the_table_says() -> None:
-    changed = PROGRAM["variants"](Setting(ss.single_common(), lr_y=0.5, lr_z=0.05))
+    changed = make_stability.variants(Setting(ss.single_common(), lr_y=0.5, lr_z=0.05))
     assert [setting.classes.vocab_size for setting in changed["M"]] == [2000, 500]
     assert [(setting.lr_y, setting.lr_z) for setting in (*changed["η_Y"], *changed["η_Z"])] == [
         (1.0, 0.05),
@@ -75,4 +75,4 @@ def test_sizes_change_as_the_table_says() -> None:
         (0.5, 0.1),
         (0.5, 0.025),
     ]
-    assert PROGRAM["variants"](Setting(ss.near_distinct()))["M"] == []
+    assert make_stability.variants(Setting(ss.near_distinct()))["M"] == []

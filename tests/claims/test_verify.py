@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims.attention import theorem_2
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
+from scansnap.claims.growth import lemma_6
 from scansnap.claims.verify import paper_claims
 
 
@@ -101,12 +101,12 @@ def test_a_user_s_classes_and_rates_are_used() -> None:
 
 
 def test_an_id_cannot_be_taken_twice() -> None:
-    with pytest.raises(ss.InputError, match="there is a claim called 'theorem_2' already: give yours another name"):
-        ss.verify(claims=[replace(falling_loss, id="theorem_2")])
+    with pytest.raises(ss.InputError, match="there is a claim called 'lemma_6' already: give yours another name"):
+        ss.verify(claims=[replace(falling_loss, id="lemma_6")])
     with pytest.raises(ss.InputError, match="there is a claim called 'halving_loss' already"):
         ss.verify(claims=[halving_loss, replace(falling_loss, id="halving_loss")])
-    (verdict,) = ss.verify(claims=[theorem_2], classes=ss.syn_small())  # the paper's own is no other claim
-    assert verdict.claim is theorem_2
+    (verdict,) = ss.verify(claims=[lemma_6], classes=ss.syn_small())  # the paper's own is no other claim
+    assert verdict.claim is lemma_6
 
 
 @pytest.mark.parametrize(

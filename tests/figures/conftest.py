@@ -39,11 +39,9 @@ def _runs() -> xr.Dataset:
 @cache
 def _prepare(name: str) -> xr.Dataset:
     recipe = catalog.recipe(name)
-    few = {"num_seeds": NUM_SEEDS, "points": 9}
-    options = {name: number for name, number in few.items() if recipe.takes(name)}
     if recipe.takes("runs"):
-        options = {"runs": _runs()}
-    return recipe.make(**options)
+        return recipe.make(runs=_runs())
+    return recipe.make(**({"num_seeds": NUM_SEEDS} if recipe.takes("num_seeds") else {}))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.figures.recipe import Trend
-from scansnap.figures.statistics import Family, exact, holm, majority, positive, rise, standard_error
+from scansnap.figures.statistics import all_rise, exact, holm, majority, positive, rise, standard_error
 from scansnap.figures.style import draw_band, mean_and_error
 
 
@@ -24,27 +24,29 @@ def test_positive_without_spread() -> None:
     assert positive([[1.0, 1.0], [0.0, 0.0], [-1.0, -1.0]]).tolist() == [0.0, 1.0, 1.0]
 
 
-def family(*means: float) -> Family:
+def differences(*means: float) -> np.ndarray:
     noise = np.random.default_rng(2).normal(0, 0.1, (len(means), 20))
-    return Family(
-        [f"c{i}" for i in range(len(means))], noise - noise.mean(-1, keepdims=True) + np.array(means)[:, None]
-    )
+    return noise - noise.mean(-1, keepdims=True) + np.array(means)[:, None]
+
+
+def family(*means: float) -> Trend:
+    return all_rise("s", [f"c{i}" for i in range(len(means))], differences(*means))
 
 
 def test_a_family_holds_fails_or_is_not_settled() -> None:
-    assert family(1.0, 2.0).trend("s").verdict == "holds"
-    unsettled = family(1.0, 0.0).trend("s")
+    assert family(1.0, 2.0).verdict == "holds"
+    unsettled = family(1.0, 0.0)
     assert unsettled.verdict == "not settled"
     assert unsettled.measured == 1
     assert "c1: +" in unsettled.note or "c1: -" in unsettled.note
     assert "(not settled)" in unsettled.note
-    failed = family(1.0, 0.0, -1.0).trend("s")
+    failed = family(1.0, 0.0, -1.0)
     assert failed.verdict == "fails"
     assert failed.note.index("c2: -1") < failed.note.index("c1:")  # what is reversed comes first
     assert failed.p_value == 1.0
     assert "; 1 reversed, 1 not settled; exceptions" in failed.note
-    assert "and 4 more" in family(*[-1.0] * 12).trend("s").note
-    error = standard_error(family(1.0, 0.0, -1.0).differences)[2]
+    assert "and 4 more" in family(*[-1.0] * 12).note
+    error = standard_error(differences(1.0, 0.0, -1.0))[2]
     assert f"c2: -1 ± {error:.2g} (reversed)" in failed.note
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
+import make_text
 import numpy as np
 import pytest
 import xarray as xr
@@ -37,12 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
 
 
 def committed(name: str) -> xr.Dataset:
-    spec = importlib.util.spec_from_file_location("make_text", DOCS / "make_text.py")
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        spec.loader.exec_module(module)
-    return module.read_json(DOCS / "data" / f"figure_{name}.json")
+    return make_text.read_json(DOCS / "data" / f"figure_{name}.json")
 
 
 def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
+from make_documents import opened
+from make_figures import line
+from stored_numbers import RESULTS, read_reproduction
 
 from scansnap.claims.verify import paper_claims
 from scansnap.figures import catalog
-from scansnap.report.reproduction import Reproduction, read_reproduction
+from scansnap.report.reproduction import Reproduction
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROW = re.compile(r"^\| \[`(\w+)`\].* \| [a-zA-Z ]+ \| ([a-z ]+) \|$", re.MULTILINE)
@@ -19,7 +20,7 @@ ROW = re.compile(r"^\| \[`(\w+)`\].* \| [a-zA-Z ]+ \| ([a-z ]+) \|$", re.MULTILI
 
 @pytest.fixture(scope="module")
 def kept() -> Reproduction:
-    return read_reproduction(DOCS / "data" / "reproduction.json")
+    return read_reproduction()
 
 
 def test_all_is_there(kept: Reproduction) -> None:
@@ -29,7 +30,7 @@ def test_all_is_there(kept: Reproduction) -> None:
     assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", kept.environment["commit"])
     for verdict in kept.verdicts:
         assert (DOCS / "images" / "claims" / f"{verdict.id}.png").exists()
-    assert (DOCS / "data" / "reproduction.json").stat().st_size < 200_000
+    assert RESULTS.stat().st_size < 200_000
 
 
 def test_claims_are_those_of_the_theory(kept: Reproduction) -> None:
@@ -37,16 +38,13 @@ def test_claims_are_those_of_the_theory(kept: Reproduction) -> None:
     assert ROW.findall(table) == [(verdict.id, verdict.verdict) for verdict in kept.verdicts]
 
 
-def test_figures_are_those_of_the_documents(kept: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(DOCS), *sys.path])
-    line = runpy.run_path(str(DOCS / "make_figures.py"))["line"]
-    text = (DOCS / "figures.md").read_text() + (DOCS / "beyond" / "figures.md").read_text()
+def test_figures_are_those_of_the_documents(kept: Reproduction) -> None:
+    text = (DOCS / "figures.md").read_text()
     for figure in kept.figures:
         for trend in figure.trends:
             assert line(trend).partition(", expected")[0] in text, trend.statement
 
 
-def test_the_opening_says_what_was_found(kept: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(DOCS), *sys.path])
+def test_the_opening_says_what_was_found(kept: Reproduction) -> None:
     text = (DOCS / "reproduction.md").read_text()
-    assert runpy.run_path(str(DOCS / "make_documents.py"))["opened"](text, kept) == text
+    assert opened(text, kept) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 import scansnap as ss
-from scansnap.report.shortcuts_page import render_shortcuts, visible, write_shortcuts_page
+from scansnap.report import html
+from scansnap.report.shortcuts_page import draw_features, draw_gains, render_shortcuts, visible, write_shortcuts_page
 from tests.browser import in_browser
 from tests.shortcuts.labelled_rows import rows
 
@@ -46,7 +48,7 @@ def result() -> ss.Shortcuts:
 PROBE = """
 return { title: document.title, scripts: document.scripts.length, images: document.images.length,
   words: [...document.querySelectorAll(".word")].map((word) => word.textContent),
-  points: document.querySelectorAll("circle").length, lines: document.querySelectorAll("polyline").length,
+  drawn: [...document.images].every((image) => image.naturalWidth > 100),
   alive: [...document.querySelectorAll("*")].filter((element) => element.getAttribute("onerror")).length,
   links: [...document.querySelectorAll("nav a")].every((link) => document.querySelector(link.getAttribute("href"))) };
 """
@@ -56,11 +58,24 @@ return { title: document.title, scripts: document.scripts.length, images: docume
 def test_it_shows_words_as_text(result: ss.Shortcuts, browser: Any, tmp_path: Path, width: int) -> None:
     report = in_browser(browser, render_shortcuts(result), PROBE, tmp_path, width, dark=width == 390)
     assert report["title"] == f"Shortcuts in {HOSTILE[1]}"
-    assert (report["scripts"], report["images"], report["alive"]) == (0, 0, 0)
+    assert (report["scripts"], report["images"], report["alive"]) == (0, 2, 0)
+    assert report["drawn"]
     assert report["words"][:2] == [visible(HOSTILE[0]), HOSTILE[1]]
-    assert report["points"] == len(result.findings)
-    assert report["lines"] == len(set(result.curves.gains))
     assert report["links"]
+
+
+def test_pictures_have_every_feature_and_its_name_as_text(result: ss.Shortcuts) -> None:
+    """Also names that matplotlib's own font cannot show, or would take for mathematics."""
+    first = replace(result.findings[0], feature="日本 $\\frac{")
+    renamed = replace(result, findings=(first, *result.findings[1:]), curves=None)
+    figure = draw_features(renamed)
+    unproven, shortcuts, _ = figure.axes[0].lines
+    assert len(unproven.get_xdata()) + len(shortcuts.get_xdata()) == len(result.findings)
+    assert (shortcuts.get_xdata()[0], shortcuts.get_ydata()[0]) == (first.texts, first.z)
+    assert "日本 $\\frac{" in base64.b64decode(html.svg(figure)).decode()
+    curves = draw_gains(result).axes[0].lines[:-1]
+    assert len(curves) == len(set(result.curves.gains))
+    assert curves[0].get_ydata()[-1] == result.curves.gains[0][-1]
 
 
 def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:

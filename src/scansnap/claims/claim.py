@@ -132,7 +132,6 @@ class Claim:
     assumes: tuple[AssumptionId, ...]
     depends_on: Dependence
     category: Category
-    system: str = ""  # the name of the system that it is about; empty for the paper's own
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier():
@@ -288,7 +287,6 @@ def claim(
     needs: Annotated[tuple[str, ...], NAMES] = (),
     assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
     depends_on: Dependence = "the classes",
-    system: str = "",
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Turn a check function into a claim.  Its name is the claim's id; its docstring says how the claim is checked.
 
@@ -317,8 +315,6 @@ def claim(
         The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
     depends_on : str
         What its check depends on.
-    system : str
-        The name of the system that it is about, if that is not (Y, Z).
 
     Examples
     --------
@@ -344,7 +340,6 @@ def claim(
             assumes,
             depends_on,
             category,
-            system,
         )
 
     return make

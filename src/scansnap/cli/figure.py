@@ -22,8 +22,8 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or beyond it: "
-            f"{', '.join(catalog.BEYOND)}; or, with --from, the name of your own figure."
+            help=f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or of another system: "
+            f"{', '.join(catalog.OF_SYSTEMS)}; or, with --from, the name of a figure in that file."
         ),
     ],
     file: Annotated[
@@ -51,7 +51,7 @@ def figure(
     ] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Make a figure of the paper, one beyond it or your own from new runs, and test what it should show.
+    """Make a figure of the paper, of another system or your own from new runs, and test what it should show.
 
     Figures that are made from a text train transformers on it, which can take hours on a CPU. Their runs are stored in
     results/text, so that an interrupted figure can continue.
@@ -77,7 +77,7 @@ def figure(
     if json:
         common.echo_json(_as_dict(result, pictures, stored))
         return
-    echo(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
+    echo(f"Figure {name}: {recipe.title}\n  {recipe.statement}")
     if details:
         echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
@@ -98,7 +98,7 @@ def reproduce(
     ),
     figures: Annotated[
         str | None,
-        typer.Option("--figures", help=f"Some figures, as 3,6,heads; by default {', '.join(catalog.SYNTHETIC)}."),
+        typer.Option("--figures", help=f"Some figures, as 3,6,joma; by default {', '.join(catalog.SYNTHETIC)}."),
     ] = None,
     claims: Annotated[
         str | None, typer.Option("--claims", help="Some claims, as lemma_1,theorem_3; by default all.")
@@ -120,17 +120,10 @@ def reproduce(
     from scansnap.claims.verify import select
     from scansnap.report.reproduce import NUM_SEEDS
     from scansnap.report.reproduce import reproduce as make_page
-    from scansnap.runtime.machine import has_torch
 
     names = [part.strip() for part in figures.split(",")] if figures else None
     claim_ids = [part.strip() for part in claims.split(",")] if claims else []
     select(*claim_ids)  # an unknown one is refused before the work
-    if names is None and not has_torch():
-        echo(
-            "The figure of several layers is left out because PyTorch is not installed: "
-            "run pip install '.[torch]' in your clone of scansnap.",
-            error=True,
-        )
     began = time.perf_counter()
     page = make_page(
         output,

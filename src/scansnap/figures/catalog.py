@@ -31,20 +31,14 @@ SYNTHETIC = {
     "9": "fig_9",
     "11": "syn_medium",
     "12": "syn_medium",
-    "normalization": "normalization",
-    "optimizers": "optimizers",
-    "finite_data": "finite_data",
-    "heads": "heads",
-    "layers": "layers",
-    "phase_diagram": "snap_times",
 }
-"""The modules of the figures made from runs of `train` and `flow` and from formulas."""
+"""The modules of the paper's figures that are made from runs of `train` and `flow` and from formulas."""
 
 TEXT = {
     "7": "text_figures",
     "10": "text_figures",
 }
-"""The modules of the figures made from a text, which the user must give."""
+"""The modules of the paper's figures that are made from a text, which the user must give."""
 
 OF_SYSTEMS = {
     "joma": "joma",
@@ -57,14 +51,8 @@ OF_SYSTEMS = {
 
 MODULES = {**SYNTHETIC, **TEXT, **OF_SYSTEMS}
 
-ON_TENSORS = ("layers", *TEXT, *OF_SYSTEMS)
-"""The figures that cannot be made without PyTorch."""
-
-NUMBERED = tuple(sorted((name for name in MODULES if name.isdigit()), key=int))
+NUMBERED = tuple(sorted((*SYNTHETIC, *TEXT), key=int))
 """The figures of the paper."""
-
-BEYOND = tuple(name for name in MODULES if not name.isdigit())
-"""The figures about questions that the paper names and leaves open."""
 
 ENDINGS = (".png", ".pdf")
 
@@ -86,12 +74,12 @@ class FigureResult:
 
 @validated
 def figure(name: str | FigureRecipe, **options: object) -> FigureResult:
-    """Make a figure of the paper, one beyond it or your own from new runs, and test what it should show.
+    """Make a figure of the paper, of another system or your own from new runs, and test what it should show.
 
     Parameters
     ----------
     name : str or FigureRecipe
-        The figure's number in the paper, as "6" or "fig_6", a name such as "heads", or a recipe of your own.
+        The figure's number in the paper, as "6" or "fig_6", a name such as "joma", or a recipe of your own.
     **options
         Options of this figure: `num_seeds` of figures of runs; `text`, `steps`, `device` and `precision` of figures
         that train on a text.
@@ -137,11 +125,6 @@ def recipe_from(file: Path, name: str) -> FigureRecipe:
 
 def _recipes(module: ModuleType) -> dict[str, FigureRecipe]:
     return {value.name: value for value in vars(module).values() if isinstance(value, FigureRecipe)}
-
-
-def heading(name: str) -> str:
-    """What precedes a figure's title: that it is beyond the paper, or its number there."""
-    return "Beyond the basic setting" if name in BEYOND else f"Figure {name}"
 
 
 def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:

@@ -27,7 +27,7 @@ from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
 from scansnap.figures.recipe import FigureRecipe, Trend
-from scansnap.figures.statistics import Family, enough_seeds, rise, standard_error
+from scansnap.figures.statistics import all_rise, enough_seeds, rise, standard_error
 from scansnap.figures.style import KINDS, draw_band, label, legend
 from scansnap.results.measure import rate_of_change
 
@@ -156,17 +156,22 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     common, distinct = logits.isel(token=kinds == "common"), logits.isel(token=kinds == "distinct")
     shares = dataset["score"].isel(token=kinds == "distinct")
     lead = (shares / shares.sum("token")).isel(token=-1)
-    distinct_names = [f"distinct token {token}" for token in distinct["token"].values]
     t0 = dataset.attrs["snap_start"]
     soon, late = (dataset["speed"].sel(step=slice(a * t0, b * t0)).mean("step") for a, b in ((1, 2), (5, 10)))
     return [
         rise(
             SUPPRESSED, -common.sel(stage="fastest").mean("token"), "minus the mean logit of common tokens at stage (b)"
         ),
-        Family([f"common token {token}" for token in common["token"].values], -common.sel(stage="end").values.T).trend(
-            "Every common token has lost in the end."
+        all_rise(
+            "Every common token has lost in the end.",
+            [f"common token {token}" for token in common["token"].values],
+            -common.sel(stage="end").values.T,
         ),
-        Family(distinct_names, distinct.sel(stage="end").values.T).trend("Every distinct token has gained in the end."),
+        all_rise(
+            "Every distinct token has gained in the end.",
+            [f"distinct token {token}" for token in distinct["token"].values],
+            distinct.sel(stage="end").values.T,
+        ),
         rise(
             AHEAD,
             lead.sel(stage="end") - lead.sel(stage="start"),
@@ -188,9 +193,9 @@ def _fastest(dataset: xr.Dataset) -> Trend:
     """Whether attention moves fastest between the two times of Theorem 4: a one-sided test at each end."""
     values = dataset["moment"].sel(stage="fastest").values.astype(float)
     first, second = dataset.attrs["scan_end"], dataset.attrs["snap_start"]
-    inside = Family(["after t'₀", "before t₀"], np.stack([values - first, second - values]))
+    statement, ends = "Attention moves fastest between t'₀ and t₀.", ["after t'₀", "before t₀"]
     return replace(
-        inside.trend("Attention moves fastest between t'₀ and t₀."),
+        all_rise(statement, ends, np.stack([values - first, second - values])),
         expected=f"from {first:.1f} to {second:.1f} updates",
         measured=float(values.mean()),
         standard_error=float(standard_error(values)),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
-from scansnap.figures.statistics import Family, enough_seeds, exact
+from scansnap.figures.statistics import all_rise, enough_seeds, exact
 from scansnap.figures.style import label, legend, line
 from scansnap.systems.reversal import (
     FactoredReversal,
@@ -129,14 +129,20 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             f"slope of ln p in ln t from {time[-6]:g} to {time[-1]:g} is {slope:.4f}: its distance from {wanted:g}",
             at_most=0.01,
         ),
-        Family(steps, -np.diff(np.log(dataset["spread"].values), axis=0)).trend(
-            "The spread of reversed weights falls as embeddings widen."
+        all_rise(
+            "The spread of reversed weights falls as embeddings widen.",
+            steps,
+            -np.diff(np.log(dataset["spread"].values), axis=0),
         ),
-        Family([f"d = {widths[0]} against {widths[-1]}"], (distance[0] - distance[-1]).values[None]).trend(
-            "The reversed loss over its start tends to 1 as embeddings widen."
+        all_rise(
+            "The reversed loss over its start tends to 1 as embeddings widen.",
+            [f"d = {widths[0]} against {widths[-1]}"],
+            (distance[0] - distance[-1]).values[None],
         ),
-        Family([f"all against {other}" for other in BRIDGES[1:]], gain).trend(
-            "A factored model learns the reversed pairs if the identities of both A and B are trained, and only then."
+        all_rise(
+            "A factored model learns the reversed pairs if the identities of both A and B are trained, and only then.",
+            [f"all against {other}" for other in BRIDGES[1:]],
+            gain,
         ),
     ]
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scansnap.claims.sinks import ADAM, STEPS, attention_on_start
 from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
-from scansnap.figures.statistics import Family, enough_seeds, exact, rise
+from scansnap.figures.statistics import all_rise, enough_seeds, exact, rise
 from scansnap.figures.style import label, legend, line
 from scansnap.systems.sinks import Sink
 
@@ -108,7 +108,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             "largest distance of 4t times the loss from 1 at the last time",
             at_most=0.01,
         ),
-        Family(labels, ahead).trend("Tokens that copy nothing attend to the start token under softmax attention."),
+        all_rise("Tokens that copy nothing attend to the start token under softmax attention.", labels, ahead),
         rise("The sink grows under SGD too.", sgd.isel(step=-1) - sgd.isel(step=0), "attention gained"),
     ]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,44 +57,35 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return corrected
 
 
-@dataclass(frozen=True)
-class Family:
-    """Differences that should all be above zero: a label and a row (over seeds) for each comparison."""
+def all_rise(statement: str, labels: Sequence[str], differences: ArrayLike) -> Trend:
+    """A trend that holds if all differences are significantly above zero, and fails if one is significantly below.
 
-    labels: Sequence[str]
-    differences: NDArray[np.float64]  # (comparisons, seeds)
-
-    def trend(self, statement: str) -> Trend:
-        """A trend that holds if every difference is significantly above zero, and fails if one is significantly below.
-
-        The note names the exceptions, reversed ones first.
-        """
-        corrected = holm(positive(self.differences))
-        below = holm(positive(-self.differences)) <= LEVEL
-        means, errors = self.differences.mean(-1), standard_error(self.differences)
-        above = corrected <= LEVEL
-        exceptions = [
-            f"{self.labels[i]}: {means[i]:+.3g} ± {errors[i]:.2g} ({'reversed' if below[i] else 'not settled'})"
-            for i in sorted(np.flatnonzero(~above).tolist(), key=lambda i: not below[i])
-        ]
-        more = f"; and {len(exceptions) - NAMED} more" if len(exceptions) > NAMED else ""
-        named = (
-            f"exceptions, with standard errors: {'; '.join(exceptions[:NAMED])}{more}"
-            if exceptions
-            else "no exceptions"
-        )
-        count, num_seeds = self.differences.shape
-        return Trend(
-            statement,
-            expected=f"{count} of {count} comparisons",
-            measured=float(above.sum()),
-            standard_error=None,
-            p_value=float(corrected.max()),
-            holds=bool(above.all()),
-            note=f"one-sided paired t tests over {num_seeds} seeds, Holm's correction for {count}, level {LEVEL:.0%}; "
-            f"{int(below.sum())} reversed, {int((~above & ~below).sum())} not settled; {named}",
-            settled=bool(above.all() or below.any()),
-        )
+    `differences` (comparisons, seeds) has a row for each label.  The note names the exceptions, reversed ones first.
+    """
+    d = np.asarray(differences, np.float64)
+    corrected = holm(positive(d))
+    above, below = corrected <= LEVEL, holm(positive(-d)) <= LEVEL
+    means, errors = d.mean(-1), standard_error(d)
+    exceptions = [
+        f"{labels[i]}: {means[i]:+.3g} ± {errors[i]:.2g} ({'reversed' if below[i] else 'not settled'})"
+        for i in sorted(np.flatnonzero(~above).tolist(), key=lambda i: not below[i])
+    ]
+    more = f"; and {len(exceptions) - NAMED} more" if len(exceptions) > NAMED else ""
+    named = (
+        f"exceptions, with standard errors: {'; '.join(exceptions[:NAMED])}{more}" if exceptions else "no exceptions"
+    )
+    count, num_seeds = d.shape
+    return Trend(
+        statement,
+        expected=f"{count} of {count} comparisons",
+        measured=float(above.sum()),
+        standard_error=None,
+        p_value=float(corrected.max()),
+        holds=bool(above.all()),
+        note=f"one-sided paired t tests over {num_seeds} seeds, Holm's correction for {count}, level {LEVEL:.0%}; "
+        f"{int(below.sum())} reversed, {int((~above & ~below).sum())} not settled; {named}",
+        settled=bool(above.all() or below.any()),
+    )
 
 
 def rise(statement: str, values: ArrayLike, what: str, *, above: float = 0.0) -> Trend:

@@ -15,7 +15,7 @@ cell is measured in its standard error, z = (ours - published)/sqrt(s_1^2/n_1 + 
 experiment, |z| is 0.8 on average; the limits here are 1.2 on average over all cells and 4 in any single cell.
 
 The two trends are tested cell by cell: each step along an axis of the grid is one comparison of runs with the same
-seeds (see `statistics.Family`).
+seeds (`statistics.all_rise`).
 
 Figures 11 and 12: recall of distinct tokens against a threshold, changing eta_Y/eta_Z (11) and eta_Z (12).
 
@@ -53,7 +53,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
-from scansnap.figures.statistics import Family, enough_seeds, exact, significant
+from scansnap.figures.statistics import all_rise, enough_seeds, exact, significant
 from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axis, mean_and_error, points
 
 QUERIES = (1, 3, 5, 10)
@@ -123,8 +123,8 @@ def cell(num_query: float, **rates: float) -> str:
     return ", ".join([queries(num_query), *(f"{named[name]} = {value:g}" for name, value in rates.items())])
 
 
-def neighbors(values: xr.DataArray, along: str, *, falls: bool) -> Family:
-    """Differences (over seeds) between neighbors of the grid along one axis, negated if `values` should fall."""
+def neighbors(statement: str, values: xr.DataArray, along: str, *, falls: bool) -> Trend:
+    """A trend about differences (over seeds) between neighbors of the grid along one axis: `values` fall or rise."""
     other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
     labels, rows = [], []
     for num_query in values["num_query"].values:
@@ -134,7 +134,7 @@ def neighbors(values: xr.DataArray, along: str, *, falls: bool) -> Family:
                 change = (line.sel({along: high}) - line.sel({along: low})).values
                 rows.append(-change if falls else change)
                 labels.append(f"{cell(num_query, **{other: fixed})}, {low:g} → {high:g}")
-    return Family(labels, np.array(rows))
+    return all_rise(statement, labels, np.array(rows))
 
 
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
@@ -237,9 +237,12 @@ def trends_6(dataset: xr.Dataset) -> list[Trend]:
     entropy = dataset["entropy"]
     return [
         *_agreement(dataset),
-        neighbors(entropy, "lr_z", falls=True).trend("A larger η_Z lowers the entropy."),
-        neighbors(entropy.sel(lr_y_over_lr_z=slice(THRESHOLD, None)), "lr_y_over_lr_z", falls=False).trend(
-            "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2."
+        neighbors("A larger η_Z lowers the entropy.", entropy, "lr_z", falls=True),
+        neighbors(
+            "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2.",
+            entropy.sel(lr_y_over_lr_z=slice(THRESHOLD, None)),
+            "lr_y_over_lr_z",
+            falls=False,
         ),
     ]
 
@@ -411,7 +414,7 @@ def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
 def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: str) -> list[Trend]:
     """Trends of the descent rate between neighbors of the grid along one axis, in both readings."""
     return [
-        neighbors(dataset["descent"].sel(reading=name), along, falls=falls).trend(f"{statement} ({words}).")
+        neighbors(f"{statement} ({words}).", dataset["descent"].sel(reading=name), along, falls=falls)
         for name, words in WORDS.items()
     ]
 

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from scansnap.corpus.batches import Columns
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures.recipe import FigureRecipe, Trend
-from scansnap.figures.statistics import Family, enough_seeds, exact, rise
+from scansnap.figures.statistics import all_rise, enough_seeds, exact, rise
 from scansnap.figures.style import COLORS, attention_bar, label, legend, line, log_axis, points
 from scansnap.figures.text_attention import draw_pattern
 from scansnap.results.metrics import find_snap
@@ -306,11 +306,17 @@ def trends_10(dataset: xr.Dataset) -> list[Trend]:
     steps = [i for i in range(len(rates) - 1) if complete[i] and complete[i + 1]]
     if not steps:
         return []  # no two neighboring rates have all their runs
-    family = Family([labels[i] for i in steps], (values[:-1] - values[1:])[steps])
-    ends = Family(["from the smallest rate to the largest"], values[complete][:1] - values[complete][-1:])
     return [
-        family.trend("Each larger learning rate lowers the entropy of attention."),
-        ends.trend("The largest learning rate gives a lower entropy than the smallest."),
+        all_rise(
+            "Each larger learning rate lowers the entropy of attention.",
+            [labels[i] for i in steps],
+            (values[:-1] - values[1:])[steps],
+        ),
+        all_rise(
+            "The largest learning rate gives a lower entropy than the smallest.",
+            ["from the smallest rate to the largest"],
+            values[complete][:1] - values[complete][-1:],
+        ),
     ]
 
 

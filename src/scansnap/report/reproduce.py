@@ -32,7 +32,6 @@ from scansnap.report.reproduction import PageFigure, Reproduction, headline
 from scansnap.results.provenance import store_name
 from scansnap.results.store import load, save
 from scansnap.runtime.errors import StoreError
-from scansnap.runtime.machine import has_torch
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.files import OVERWRITE, is_ours
 from scansnap.validation.validate import validated
@@ -75,8 +74,7 @@ def reproduce(
     folder : str or Path
         Where to write `index.html` and the pictures.
     figures : iterable of str or FigureRecipe, optional
-        Figures to make, by name or as recipes of your own.  By default all figures that need no text; without PyTorch
-        the figure of several layers is left out.
+        Figures to make, by name or as recipes of your own.  By default all figures of the paper that need no text.
     claims : iterable of str
         Ids of the claims to check; by default all.
     num_seeds : int
@@ -99,7 +97,9 @@ def reproduce(
     >>> page.name
     'index.html'
     """
-    recipes = [catalog.recipe(figure) for figure in (_possible(text is not None) if figures is None else figures)]
+    if figures is None:
+        figures = catalog.SYNTHETIC if text is None else (*catalog.SYNTHETIC, *catalog.TEXT)
+    recipes = [catalog.recipe(figure) for figure in figures]
     selected = [claim.id for claim in select(*claims)]
     folder = Path(folder)
     unfinished = UnfinishedFigures(folder)
@@ -151,15 +151,6 @@ def reproduce(
     html.write_page(page, render(reproduction, pictures))
     unfinished.clear()
     return page
-
-
-def _possible(has_text: bool) -> list[str]:
-    """The figures to make: all, or those that need no PyTorch where it is not installed and no text is given."""
-    return [
-        name
-        for name in ({**catalog.SYNTHETIC, **catalog.TEXT} if has_text else catalog.SYNTHETIC)
-        if has_text or has_torch() or name not in catalog.ON_TENSORS
-    ]
 
 
 class UnfinishedFigures:
@@ -220,7 +211,7 @@ def render(
         short_name=short_name,
         cite=citations.link,
         roles=ROLES,
-        beyond=catalog.BEYOND,
+        numbered=catalog.NUMBERED,
         assumptions=_assumptions(),
         explorer=page_of(address_of("syn-small", SYN_SMALL), "embedded"),
     )

@@ -1,21 +1,13 @@
-"""What a reproduction found: the tests of every figure, the verdict on every claim, and both in short.
-
-`Reproduction.save` keeps the numbers in a small file, without pictures and texts.
-"""
+"""What a reproduction found: the tests of every figure, the verdict on every claim, and both in short."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
 
-from scansnap.claims.check import Measurement
 from scansnap.claims.claim import CATEGORIES, FAILS, Category, Verdict
-from scansnap.claims.verify import paper_claims, select
+from scansnap.claims.verify import paper_claims
 from scansnap.figures import catalog, fig_2
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report.claims_page import MARKS
@@ -123,72 +115,6 @@ class Reproduction:
     command: str
     environment: dict[str, str] = field(default_factory=provenance)
 
-    def save(self, path: Path) -> None:
-        """Write all measured numbers."""
-        measured = {
-            "command": self.command,
-            "seconds": round(self.seconds),
-            "environment": self.environment,
-            "figures": {
-                result.recipe.name: {"seconds": result.seconds, "trends": [asdict(trend) for trend in result.trends]}
-                for result in self.figures
-            },
-            "claims": {
-                verdict.id: [asdict(measurement) for measurement in verdict.measurements] for verdict in self.verdicts
-            },
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            json.dumps(for_json(measured), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
-        )
-
-
-def read_reproduction(path: Path) -> Reproduction:
-    """The reproduction that `Reproduction.save` wrote, with the texts of this version; claims have no curves."""
-    measured = json.loads(path.read_text(encoding="utf-8"))
-    return Reproduction(
-        [
-            PageFigure(catalog.recipe(name), _read_all(Trend, result["trends"]), result["seconds"])
-            for name, result in measured["figures"].items()
-        ],
-        [
-            Verdict(claim, claim.setting(), _read_all(Measurement, measured["claims"][claim.id]), None)
-            for claim in select(*measured["claims"])
-        ],
-        measured["seconds"],
-        measured["command"],
-        measured["environment"],
-    )
-
-
-Record = TypeVar("Record", Trend, Measurement)
-
-NUMBERS = ("measured", "predicted", "deviation", "allowed")
-
-
-def _read_all(kind: type[Record], rows: list[dict[str, Any]]) -> tuple[Record, ...]:
-    return tuple(_read(kind, row) for row in rows)
-
-
-def _read(kind: type[Record], values: dict[str, Any]) -> Record:
-    """A record from JSON, which has null for numbers that are not finite."""
-    stored: dict[str, Any] = {part.name: values.get(part.name) for part in fields(kind)}
-    for name in NUMBERS:
-        if name in stored and stored[name] is None:
-            stored[name] = math.nan
-    return kind(**stored)
-
-
-def for_json(value: Any) -> Any:
-    """The value with numbers rounded to eight digits, and null for infinity and NaN."""
-    if isinstance(value, dict):
-        return {name: for_json(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [for_json(part) for part in value]
-    if isinstance(value, float):
-        return float(f"{value:.8g}") if math.isfinite(value) else None
-    return value
-
 
 @dataclass(frozen=True)
 class Highlight:
@@ -228,15 +154,13 @@ class Headline:
 def headline(reproduction: Reproduction) -> Headline:
     """The opening of the page."""
     verdicts = [verdict for verdict in reproduction.verdicts if verdict.claim.category != "added"]
-    figures = reproduction.figures
+    figures = [figure for figure in reproduction.figures if figure.recipe.name in catalog.NUMBERED]
     failing = [verdict for verdict in verdicts if verdict.verdict == FAILS]
     return Headline(
         reproduced=_reproduced(reproduction),
         answers=list(_answers(reproduction)),
         claims=Counter(verdict.verdict for verdict in verdicts),
-        trends=Counter(
-            trend.verdict for figure in figures if figure.recipe.name not in catalog.BEYOND for trend in figure.trends
-        ),
+        trends=Counter(trend.verdict for figure in figures for trend in figure.trends),
         theorems={
             word: group
             for word in MARKS
@@ -248,11 +172,7 @@ def headline(reproduction: Reproduction) -> Headline:
             if any(verdict.claim.category == category for verdict in failing)
         },
         mended=sum(_is_corrected(verdict) for verdict in failing),
-        doubtful=[
-            figure
-            for figure in figures
-            if figure.recipe.name not in catalog.BEYOND and any(trend.verdict == FAILS for trend in figure.trends)
-        ],
+        doubtful=[figure for figure in figures if any(trend.verdict == FAILS for trend in figure.trends)],
         highlights=list(_highlights(reproduction)),
     )
 

@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from scipy import special
 
+from scansnap.figures.style import COLORS, label, legend, line, plain, plain_ticks
 from scansnap.report import html
 from scansnap.results.provenance import provenance
 from scansnap.shortcuts.attention import PICKED
-from scansnap.shortcuts.judging import DISTINCT_Z, LEAST_Z
-from scansnap.shortcuts.result import REASONS, Finding, Outcome, Shortcuts
+from scansnap.shortcuts.judging import LEAST_Z
+from scansnap.shortcuts.result import REASONS, Outcome, Shortcuts
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 240, 34, 8, 8, 28
-"""Sizes of a chart and of its margins, in points of a phone's width."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN_FINDINGS = 200
 """Rows of a table; the rest are in the file that --table writes."""
@@ -31,8 +30,6 @@ SHOWN_FINDINGS = 200
 SHOWN_POINTS = 2000
 NAMED_POINTS = 8
 COLORED_LINES = 6
-LETTER = 6
-"""The approximate width of a letter."""
 
 LONGEST = 40
 """Characters of a word or label that are shown."""
@@ -130,49 +127,6 @@ def accuracy(outcome: Outcome) -> str:
     return f"{outcome.accuracy:.1%} ± {outcome.accuracy_error:.1%}"
 
 
-@dataclass(frozen=True)
-class Tick:
-    """A mark on an axis."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A logarithmic axis."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        share = math.log(value / self.low) / math.log(self.high / self.low)
-        return round(self.start + (self.end - self.start) * min(1.0, max(0.0, share)), 1)
-
-    def ticks(self, values: Sequence[float]) -> list[Tick]:
-        """Marks at those of some values that the axis has."""
-        return [Tick(self(value), _short(value)) for value in values if self.low <= value <= self.high]
-
-
-def _axis(values: Sequence[float], start: float, end: float, least: float, margin: float = 1.15) -> Scale:
-    """An axis from `least`, or the smallest value, to a little above the largest."""
-    low = min([least, *values])
-    return Scale(low, max([low * 4, *values]) * margin, start, end)
-
-
-def _short(value: float) -> str:
-    if value >= 1000:
-        power = int(math.log10(value) // 3)
-        return f"{value / 1000**power:g}{' kMG'[power]}" if power < 4 else f"{value:.0e}"
-    return f"{value:g}"
-
-
-ROUND = [base * 10.0**power for power in range(-3, 10) for base in (1, 2, 5)]
-TENS = [10.0**power for power in range(-3, 10)]
-
-
 def write_shortcuts_page(page: Path, result: Shortcuts) -> None:
     """Write a page about shortcuts."""
     html.check_page(page)
@@ -181,6 +135,7 @@ def write_shortcuts_page(page: Path, result: Shortcuts) -> None:
 
 def render_shortcuts(result: Shortcuts) -> str:
     """The page as text."""
+    features, gains = draw_features(result), draw_gains(result)
     return html.render(
         "shortcuts_page.html.jinja",
         result=result,
@@ -199,99 +154,65 @@ def render_shortcuts(result: Shortcuts) -> str:
         visible=visible,
         excerpt=lambda text: visible(text, 120),
         accuracy=accuracy,
-        cloud=_cloud(result),
-        lines=_lines(result),
+        features=features and html.svg(features),
+        gains=gains and html.svg(gains),
         picked=PICKED,
-        chart={
-            "width": WIDTH,
-            "height": HEIGHT,
-            "left": LEFT,
-            "right": WIDTH - RIGHT,
-            "top": TOP,
-            "bottom": HEIGHT - BOTTOM,
-        },
         environment=provenance(),
     )
 
 
-def _cloud(result: Shortcuts) -> dict[str, object] | None:
-    """z of features against the texts that they are in; those drawn last are on top."""
+def draw_features(result: Shortcuts) -> Figure | None:
+    """z of features against the texts that they are in, with the names of the most distinct shortcuts."""
+    from matplotlib.figure import Figure
+
     shown = result.findings[:SHOWN_POINTS]
     if not shown:
         return None
-    across = _axis([finding.texts for finding in shown], LEFT, WIDTH - RIGHT, float(result.options.least), 1.4)
-    up = _axis([max(finding.z, LEAST_Z) for finding in shown], HEIGHT - BOTTOM, TOP, DISTINCT_Z)
-    needed = float(-special.ndtri(result.options.level / result.num_tests))
-    return {
-        "points": [
-            (across(finding.texts), up(max(finding.z, LEAST_Z)), finding.verdict, _tooltip(finding))
-            for finding in reversed(shown)
-        ],
-        "names": _names(result.shortcuts, shown, across, up),
-        "across": across.ticks(TENS if across.high > 100 * across.low else ROUND),
-        "up": up.ticks([2, 5, 10, 20, 50, 100, 200, 500, 1000]),
-        "needed": up(needed) if up.low < needed < up.high else None,
+    figure = Figure(figsize=(5.4, 3.8), layout="constrained")
+    axes = figure.add_subplot(xscale="log", yscale="log")
+    looks: dict[str, dict[str, Any]] = {
+        "unproven": {"color": "0.5", "markersize": 4, "fillstyle": "none", "alpha": 0.7},
+        "shortcut": {"color": COLORS[0], "markersize": 5},
     }
+    for verdict, look in looks.items():
+        chosen = [finding for finding in shown if finding.verdict == verdict]
+        axes.plot([f.texts for f in chosen], [max(f.z, LEAST_Z) for f in chosen], "o", label=verdict, **look)
+    needed = float(-special.ndtri(result.options.level / result.num_tests))
+    axes.axhline(needed, color="black", linestyle="--", linewidth=1, label="beyond chance")
+    words_at: dict[tuple[int, float], list[str]] = {}  # words that are one point share a name
+    for finding in result.shortcuts:
+        words_at.setdefault((finding.texts, finding.z), []).append(plain(visible(finding.feature), 16))
+    named: list[tuple[int, float]] = []
+    for (texts, z), words in words_at.items():
+        covers = any(1 / 4 < texts / x < 4 and 1 / 1.09 < z / y < 1.09 for x, y in named)  # another name
+        if not covers and len(named) < NAMED_POINTS:
+            name = ", ".join(words) if len(words) < 3 else f"{words[0]}, +{len(words) - 1}"
+            axes.annotate(name, (texts, z), xytext=(5, 2), textcoords="offset points", fontsize=8)
+            named.append((texts, z))
+    label(axes, "texts with the feature", "z", "How distinct features are, and in how many texts")
+    legend(axes)
+    return figure
 
 
-def _names(
-    shortcuts: Sequence[Finding], shown: Sequence[Finding], across: Scale, up: Scale
-) -> list[tuple[float, float, str, str]]:
-    """Where the names of the most distinct shortcuts stand, and how they are anchored there.
-
-    Words that are one point share a name.  It stands beside the point, or a line higher or lower, where it covers no
-    point and no other name; where there is no such place, it is left out.
-    """
-    points: dict[tuple[float, float], list[str]] = {}
-    for finding in shortcuts:
-        points.setdefault((across(finding.texts), up(finding.z)), []).append(visible(finding.feature)[:16])
-    obstacles = [(x - 3, x + 3, y) for x, y in {(across(word.texts), up(max(word.z, LEAST_Z))) for word in shown}]
-    names = []
-    for (x, y), words in list(points.items())[:NAMED_POINTS]:
-        name = ", ".join(words) if len(words) < 3 else f"{words[0]}, +{len(words) - 1}"
-        width = LETTER * len(name)
-        for higher, (anchor, left) in product((0, -9, 9), (("start", x + 6), ("end", x - 6 - width))):
-            free = all(abs(y + higher - at) > 8 or left + width < begin or end < left for begin, end, at in obstacles)
-            if free and left >= LEFT and left + width <= WIDTH and TOP <= y + higher <= HEIGHT - BOTTOM:
-                names.append((x + (6 if anchor == "start" else -6), y + higher + 3, anchor, name))
-                obstacles.append((left, left + width, y + higher))
-                break
-    return names
-
-
-def _tooltip(finding: Finding) -> str:
-    return (
-        f"{visible(finding.name)}: {finding.verdict}; {finding.texts_with_label:,} of {finding.texts:,} texts are "
-        f"{visible(finding.label)}, z {finding.z:.1f}"
-    )
-
-
-def _lines(result: Shortcuts) -> dict[str, object] | None:
+def draw_gains(result: Shortcuts) -> Figure | None:
     """Gains of words over updates."""
+    from matplotlib.figure import Figure
+
     curves = result.curves
-    known = [] if curves is None else [gain for row in curves.gains for gain in row if gain is not None]
-    if curves is None or not known:
+    if curves is None or all(gain is None for row in curves.gains for gain in row):
         return None
     verdicts = {finding.feature: finding.verdict for finding in result.findings if finding.kind == "word"}
-    begin = next(time for time in curves.updates if time > 0)
-    across = Scale(begin, max(2 * begin, *curves.updates), LEFT, WIDTH - RIGHT)
-    up = Scale(min(0.8, *known) * 0.9, max(3.0, *known) * 1.1, HEIGHT - BOTTOM, TOP)
-    curves_of: dict[tuple[str, str], list[str]] = {}  # words in the same texts share a curve
+    words_of: dict[tuple[tuple[float | None, ...], str], list[str]] = {}  # words in the same texts share a curve
     for word, row in zip(curves.words, curves.gains, strict=True):
-        points = [f"{across(t)},{up(g)}" for t, g in zip(curves.updates, row, strict=True) if g is not None and t > 0]
-        if points:
-            curves_of.setdefault((" ".join(points), verdicts[word]), []).append(visible(word))
-    drawn = []
-    for i, ((path, verdict), words) in enumerate(curves_of.items()):
-        kind = f"line-{i}" if verdict == "shortcut" and i < COLORED_LINES else verdict
-        drawn.append((path, kind, ", ".join(words)))
-    kinds = {kind for _, kind, _ in drawn}
-    others = (("shortcut", "other shortcuts"), ("unproven", "unproven words"))
-    return {
-        "drawn": drawn[::-1],
-        "legend": [(kind, words) for _, kind, words in drawn if kind.startswith("line-")]
-        + [(kind, words) for kind, words in others if kind in kinds],
-        "across": across.ticks(TENS if across.high > 100 * across.low else ROUND),
-        "up": up.ticks(ROUND),
-        "picked": up(PICKED),
-    }
+        words_of.setdefault((row, verdicts[word]), []).append(plain(visible(word), 16))
+    figure = Figure(figsize=(5.4, 3.8), layout="constrained")
+    axes = figure.add_subplot(xscale="log", yscale="log")
+    for i, ((row, verdict), words) in enumerate(words_of.items()):
+        named = verdict == "shortcut" and i < COLORED_LINES
+        look = {**line(i), "label": ", ".join(words)} if named else {"color": "0.6", "linewidth": 0.7, "zorder": 1}
+        axes.plot(curves.updates, [math.nan if gain is None else gain for gain in row], **look)
+    axes.axhline(PICKED, color="black", linestyle="--", linewidth=1)
+    label(axes, "updates", "gain", "Training on the texts (gray: other words)")
+    plain_ticks(axes.yaxis)
+    legend(axes)
+    return figure

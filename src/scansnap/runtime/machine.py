@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,14 +128,6 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device is cuda but PyTorch finds no CUDA device here: use device='cpu'.")
     return torch.device(name)
-
-
-def has_torch() -> bool:
-    """Whether PyTorch is installed; it is not imported."""
-    try:
-        return importlib.util.find_spec("torch") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 @contextmanager

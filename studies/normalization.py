@@ -17,13 +17,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 from scipy import stats
 
-from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.synthetic import syn_small, synthetic
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
-from scansnap.figures.statistics import enough_seeds, exact, rise, significant, standard_error
-from scansnap.figures.style import draw_band, label, legend, line, plain_ticks
+import scansnap as ss
+from common import SYN_SMALL, draw_band, enough_seeds, exact, label, legend, line, rise, significant, standard_error
 
 NORMALIZATIONS = ("l2", "layer")
 SIZES = (34, 100, 300, 1000, 10_000)
@@ -36,9 +31,14 @@ GAIN = 0.1
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `difference` (vocab_size), and `learned` (rarer, member)."""
     num_seeds = enough_seeds(num_seeds)
-    runs = sweep_setting(
-        syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
-    ).squeeze(("layer", "head"), drop=True)
+    runs = ss.sweep(
+        ss.syn_small(),
+        SETTING,
+        normalization=NORMALIZATIONS,
+        seeds=range(num_seeds),
+        record=("entropy", "attention"),
+        progress=False,
+    ).squeeze(drop=True)
     common = runs["attention"].where(runs["token_kind"] == "common", 0.0).sum("token").mean("class")
     return xr.Dataset(
         {
@@ -54,9 +54,9 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
 
 def _difference(vocab_size: int) -> float:
     """The largest difference of Z after 1,000 steps between the two normalizations, relative to the largest entry."""
-    classes = synthetic(num_query=2, next_per_query=1, vocab_size=vocab_size)
+    classes = ss.synthetic(num_query=2, next_per_query=1, vocab_size=vocab_size)
     z = [
-        flow(
+        ss.flow(
             classes,
             lr_y=1.0,
             lr_z=1.0,
@@ -72,8 +72,8 @@ def _difference(vocab_size: int) -> float:
 
 def _learned(rarer: float) -> tuple[float, float]:
     """When each of two classes, drawn with probabilities `rarer` and 1 - `rarer`, has learned to attend."""
-    equal = synthetic(num_query=2, next_per_query=1, vocab_size=1000)
-    classes = SequenceClasses.from_supports(
+    equal = ss.synthetic(num_query=2, next_per_query=1, vocab_size=1000)
+    classes = ss.SequenceClasses.from_supports(
         tokens=[equal.support(i) for i in range(2)],
         probs=[equal.support_probs(i) for i in range(2)],
         query=equal.query,
@@ -82,7 +82,7 @@ def _learned(rarer: float) -> tuple[float, float]:
         weights=[rarer, 1 - rarer],
     )
     times = np.geomspace(1, 1e4, 120)
-    runs = flow(classes, lr_y=1.0, lr_z=1.0, times=times, record=("attention_logits",), progress=False)
+    runs = ss.flow(classes, lr_y=1.0, lr_z=1.0, times=times, record=("attention_logits",), progress=False)
     z = runs["attention_logits"].isel(run=0, layer=0, head=0)
     lead = [z.isel(query=i).sel(token=classes.distinct_tokens(i)[-1]).values for i in range(2)]
     first, second = (float(np.interp(GAIN, values, times)) for values in lead)
@@ -116,14 +116,12 @@ def draw(dataset: xr.Dataset) -> Figure:
     right.loglog(probs[:, 0], reference / probs[:, 0], **line(2), label="in proportion to 1/P(n)")
     label(right, x="P(n) (probability of the class)", y=f"steps until z of its lead is {GAIN:g}", title="class weights")
     legend(right)
-    for axis in (right.xaxis, right.yaxis):
-        plain_ticks(axis)
     runs = f"left: median and 5% to 95% of {dataset.sizes['seed']} runs"
     figure.suptitle(f"Beyond the basic setting: LayerNorm and class weights; {runs}", fontsize=11)
     return figure
 
 
-def trends(dataset: xr.Dataset) -> list[Trend]:
+def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     """What LayerNorm changes at M = 34, how the change vanishes with M, and the clocks of classes."""
     common, entropy = dataset["common"], dataset["entropy"]
     last = common.isel(step=-1)
@@ -167,7 +165,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     ]
 
 
-def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
+def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> ss.Trend:
     """Whether the mean difference is within the limit, by two one-sided t tests."""
     values = difference.values.astype(float)
     error = float(standard_error(values))
@@ -177,10 +175,10 @@ def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
         "attention on common tokens after training, LayerNorm minus l2; two one-sided paired t tests over "
         f"{len(values)} seeds"
     )
-    return significant(statement, f"within ±{limit:g}", values.mean(), p, note, error=error)
+    return significant(statement, f"within ±{limit:g}", float(values.mean()), p, note, error=error)
 
 
-FIGURE = FigureRecipe(
+FIGURE = ss.FigureRecipe(
     name="normalization",
     title="Standard LayerNorm, and classes that are not equally likely",
     statement=(
@@ -189,8 +187,9 @@ FIGURE = FigureRecipe(
         "they did not interact."
     ),
     setting=(
-        f"Syn-Small, SGD with momentum {SETTING.momentum:g}, η_Y = η_Z = 1, {setting_in_words(SETTING)} (left); "
-        "population dynamics of it with up to 10,000 tokens, 1,000 steps (middle), and with class weights (right)"
+        f"Syn-Small, SGD with momentum {SETTING.momentum:g}, η_Y = η_Z = 1, batch 128, T = 128, zero start, 100 "
+        "updates (left); population dynamics of it with up to 10,000 tokens, 1,000 steps (middle), and with class "
+        "weights (right)"
     ),
     prepare=prepare,
     draw=draw,

@@ -16,14 +16,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from scansnap.data.sampling import sample_counts
-from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.synthetic import synthetic
-from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.recipe import FigureRecipe, Trend, sweep_setting
-from scansnap.figures.statistics import Family, compatible, enough_seeds
-from scansnap.figures.style import label, legend, line, log_axis, mean_and_error, points
-from scansnap.theory import spurious_share
+import scansnap as ss
+from common import SYN_SMALL, all_rise, draw_means, enough_seeds, label, legend, line, log_axis
 
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
@@ -43,9 +37,9 @@ NOTHING = 1e-4
 """A share of spurious tokens so small that no run is expected to show it."""
 
 
-def setting() -> SequenceClasses:
+def setting() -> ss.SequenceClasses:
     """Two classes whose sequences consist mostly of common tokens, each of which is rare."""
-    return synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10)
+    return ss.synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10)
 
 
 def prepare(*, num_seeds: int = 30) -> xr.Dataset:
@@ -53,21 +47,22 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     `fresh_accuracy`, and the share that counting predicts."""
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
-    runs = sweep_setting(
+    runs = ss.sweep(
         classes,
         SETTING,
         num_sequences=SIZES,
         attention_prior=[{"common": prior} for prior in PRIORS],
         seeds=range(num_seeds),
+        progress=False,
     )
-    runs = runs.squeeze(("layer", "head"), drop=True).rename(attention_prior="prior", step="stage")
+    runs = runs.squeeze(drop=True).rename(attention_prior="prior", step="stage")
     runs = runs.assign_coords(prior=list(PRIORS), stage=["start", "end"])
     is_spurious = xr.DataArray(
         [[_look_distinct(classes, size, seed) for seed in range(num_seeds)] for size in SIZES],
         dims=("num_sequences", "seed", "class", "token"),
     )
     counted = [
-        spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=size).mean()
+        ss.theory.spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=size).mean()
         for size in SIZES
     ]
     dims = ("prior", "num_sequences", "seed")
@@ -78,9 +73,9 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     return dataset
 
 
-def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
+def _look_distinct(classes: ss.SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
     """Which common tokens occur in the training sequences of one class only (K, S)."""
-    counts, owner = sample_counts(classes, num=size, seq_len=SEQ_LEN, seed=seed)
+    counts, owner = ss.sample_counts(classes, num=size, seq_len=SEQ_LEN, seed=seed)
     tokens = classes.contextual_tokens
     seen = np.array([counts[owner == k].sum(0)[tokens] > 0 for k in range(classes.num_classes)])
     return seen & (seen.sum(0) == 1) & (classes.token_kinds[tokens] == "common")
@@ -100,10 +95,10 @@ def draw(dataset: xr.Dataset) -> Figure:
         f"after training, prior {PRIORS[-1]:g}": strong,
     }
     for i, (words, part) in enumerate(shown.items()):
-        points(left, sizes, *mean_and_error(part["spurious"]), i, words)
+        draw_means(left, sizes, part["spurious"], i, words)
     for i, prior in enumerate(dataset["prior"].values):
         part, words = dataset.sel(prior=prior), f"prior {prior:g} on common tokens" if prior else "no prior"
-        points(right, sizes, *mean_and_error(part["fresh_loss"]), i, words)
+        draw_means(right, sizes, part["fresh_loss"], i, words)
     for axes in (left, right):
         log_axis(axes, sizes)
     label(left, x="N (sequences)", y="attention (share)", title="attention on spurious tokens")
@@ -117,36 +112,41 @@ def draw(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def trends(dataset: xr.Dataset) -> list[Trend]:
+def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     """Whether spurious attention falls with N, counting predicts it, training adds to it, and a prior helps."""
     sizes = dataset["num_sequences"].values
     plain = dataset["spurious"].sel(prior=0.0)
     counted = dataset["counted"].values
     past = [int(size) for size in sizes[counted.argmax() :] if counted[list(sizes).index(size)] > NOTHING]
     small = [int(size) for size in sizes if size <= SMALL]
-    falls = Family(
-        [f"N = {a} to {b}" for a, b in pairwise(past)],
-        -np.diff(plain.sel(stage="end", num_sequences=past).transpose("num_sequences", "seed").values, axis=0),
-    )
+    after = plain.sel(stage="end", num_sequences=past).transpose("num_sequences", "seed").values
     added = (plain.sel(stage="end") - plain.sel(stage="start")).sel(num_sequences=small)
     gain = (dataset["fresh_loss"].sel(prior=0.0) - dataset["fresh_loss"]).sel(num_sequences=small)
     names = [f"N = {size}" for size in small]
     return [
-        falls.trend("Attention to spurious tokens falls with N, past the N at which most look distinct."),
+        all_rise(
+            "Attention to spurious tokens falls with N, past the N at which most look distinct.",
+            [f"N = {a} to {b}" for a, b in pairwise(past)],
+            -np.diff(after, axis=0),
+        ),
         _counting(dataset),
-        Family(names, added.transpose("num_sequences", "seed").values).trend(
-            f"Training adds attention to spurious tokens, as if they were distinct (N up to {SMALL})."
+        all_rise(
+            f"Training adds attention to spurious tokens, as if they were distinct (N up to {SMALL}).",
+            names,
+            added.transpose("num_sequences", "seed").values,
         ),
         *(
-            Family(names, gain.sel(prior=prior).transpose("num_sequences", "seed").values).trend(
-                f"A prior of {prior:g} on common tokens lowers the loss on fresh data (N up to {SMALL})."
+            all_rise(
+                f"A prior of {prior:g} on common tokens lowers the loss on fresh data (N up to {SMALL}).",
+                names,
+                gain.sel(prior=prior).transpose("num_sequences", "seed").values,
             )
             for prior in PRIORS[1:]
         ),
     ]
 
 
-def _counting(dataset: xr.Dataset) -> Trend:
+def _counting(dataset: xr.Dataset) -> ss.Trend:
     """The largest difference, over N, between attention before training and the expected share, in standard errors."""
     start = dataset["spurious"].sel(stage="start", prior=0.0).transpose("seed", "num_sequences").values
     varies = start.std(0) > 0
@@ -156,10 +156,11 @@ def _counting(dataset: xr.Dataset) -> Trend:
         f"largest difference in standard errors over {varies.sum()} sizes; t tests, Bonferroni's correction; "
         f"{len(start)} seeds"
     )
-    return compatible(statement, np.abs(test.statistic).max(), min(1.0, varies.sum() * test.pvalue.min()), note)
+    p = float(min(1.0, varies.sum() * test.pvalue.min()))
+    return ss.Trend(statement, "p above 0.01", float(np.abs(test.statistic).max()), None, p, p > 0.01, note)
 
 
-FIGURE = FigureRecipe(
+FIGURE = ss.FigureRecipe(
     name="finite_data",
     title="Spurious tokens in small data sets, and a prior against them",
     statement=(

@@ -13,13 +13,10 @@ from itertools import combinations
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from scansnap.data.synthetic import syn_small
-from scansnap.dynamics.published import SYN_SMALL
-from scansnap.dynamics.train import train
-from scansnap.figures.recipe import FigureRecipe, Trend, sweep_setting
-from scansnap.figures.statistics import enough_seeds, rise
-from scansnap.figures.style import label, legend, log_axis, mean_and_error, points
+import scansnap as ss
+from common import SYN_SMALL, draw_means, enough_seeds, label, legend, line, log_axis, rise
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
@@ -31,25 +28,26 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`winner` and `predicted` (start, scale, seed, head), the share of pairs that `differ` and of heads `foretold`
     (start, scale, seed), and the share of pairs whose leaders differ at the start."""
     num_seeds = enough_seeds(num_seeds)
-    classes = syn_small()
-    uniform = sweep_setting(
+    classes = ss.syn_small()
+    uniform = ss.sweep(
         classes,
         SETTING,
         init="uniform",
         init_scale_z=SCALES,
         seeds=range(num_seeds),
         record=("attention", "attention_logits"),
-    )
+        progress=False,
+    ).squeeze(drop=True)
     ends = np.empty((len(STARTS), len(SCALES), 2, num_seeds, HEADS), np.int64)
     for j, scale in enumerate(SCALES):
         runs = uniform.sel(init_scale_z=scale).rename(seed="run")
         # The same Z(0) with a decoder that starts at zero.
         z = np.zeros((num_seeds, HEADS, classes.vocab_size, classes.vocab_size))
-        z[:, :, classes.queries[:, None], classes.contextual_tokens] = runs["attention_logits"].isel(step=0, layer=0)
+        z[:, :, classes.queries[:, None], classes.contextual_tokens] = runs["attention_logits"].isel(step=0)
         from_zero = replace(SETTING, init=(np.zeros_like(z), z), seeds=range(num_seeds), record=("attention",))
-        zero = train(classes, from_zero, progress=False)
+        zero = ss.train(classes, from_zero, progress=False).squeeze(drop=True)
         for i, started in enumerate((zero, runs)):
-            attention = started["attention"].isel({"class": 0, "layer": 0}).sel(token=classes.distinct_tokens(0))
+            attention = started["attention"].isel({"class": 0}).sel(token=classes.distinct_tokens(0))
             ends[i, j] = attention.argmax("token").transpose("step", "run", "head")
     dims = ("start", "scale", "seed")
     predicted, winner = ends[:, :, 0], ends[:, :, 1]
@@ -66,7 +64,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     )
 
 
-def _differ(tokens: np.ndarray) -> np.ndarray:
+def _differ(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     """The share of pairs of heads whose tokens are not the same."""
     return np.mean([tokens[..., a] != tokens[..., b] for a, b in combinations(range(tokens.shape[-1]), 2)], axis=0)
 
@@ -80,9 +78,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, start in enumerate(dataset["start"].values):
         with_start = dataset.sel(start=start)
         for axes, name in ((left, "differ"), (right, "foretold")):
-            points(axes, scales, *mean_and_error(with_start[name]), i, words[str(start)])
+            draw_means(axes, scales, with_start[name], i, words[str(start)])
     at_start = dataset["differ_at_start"].isel(start=0).mean("seed")
-    points(left, scales, at_start, None, 2, "leaders at the start", marker="o", markersize=9, markerfacecolor="none")
+    left.plot(scales, at_start, **line(2), marker="o", markersize=9, fillstyle="none", label="leaders at the start")
     for axes in (left, right):
         log_axis(axes, scales)
         axes.set_ylim(0, 1.05)
@@ -96,7 +94,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def trends(dataset: xr.Dataset) -> list[Trend]:
+def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     """Whether heads differ more the further apart they start, and whether r(0) predicts the winner."""
     tested = []
     for start, words in (("zero", "Y(0) = 0"), ("uniform", "Y(0) random")):
@@ -109,7 +107,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     return tested
 
 
-def _predicted(with_start: xr.Dataset, words: str) -> Trend:
+def _predicted(with_start: xr.Dataset, words: str) -> ss.Trend:
     """Whether the winner led at the start in more than nine of ten heads, over all scales."""
     shares = zip(with_start["scale"].values, with_start["foretold"].mean("seed").values, strict=True)
     by_scale = ", ".join(f"{value:.0%} at {scale:g}" for scale, value in shares)
@@ -118,7 +116,7 @@ def _predicted(with_start: xr.Dataset, words: str) -> Trend:
     return rise(statement, with_start["foretold"].mean("scale"), what, above=0.9)
 
 
-FIGURE = FigureRecipe(
+FIGURE = ss.FigureRecipe(
     name="heads",
     title="Heads that start apart",
     statement=(

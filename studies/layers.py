@@ -14,11 +14,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.data.synthetic import syn_medium
-from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
-from scansnap.figures.statistics import Family, enough_seeds, majority
-from scansnap.figures.style import draw_band, label, legend, mean_and_error, points
+import scansnap as ss
+from common import SYN_SMALL, all_rise, draw_band, draw_means, enough_seeds, label, legend, majority
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
@@ -28,13 +25,13 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     """`common` attention (depth, layer, seed, step), each layer's `moment` and `lost` (depth, layer, seed), and whether
     the most probable distinct token `leads` in the end (.., class); NaN for layers that a depth does not have."""
     num_seeds = enough_seeds(num_seeds)
-    classes = syn_medium(num_query=1)
+    classes = ss.syn_medium(num_query=1)
     shape = (len(DEPTHS), len(DEPTHS), num_seeds)
     common = np.full((*shape, SETTING.steps + 1), np.nan)
     leads = np.full((*shape, classes.num_classes), np.nan)
     for i, depth in enumerate(DEPTHS):
-        runs = sweep_setting(classes, SETTING, layers=depth, seeds=range(num_seeds))
-        attention = runs["attention"].isel(head=0)
+        runs = ss.sweep(classes, SETTING, layers=depth, seeds=range(num_seeds), progress=False)
+        attention = runs["attention"].squeeze(("lr_y", "lr_z", "head"), drop=True)
         kinds = runs["token_kind"].values
         on_common = attention.isel(token=kinds == "common").sum("token").mean("class")
         common[i, :depth] = on_common.transpose("layer", "seed", "step")
@@ -77,7 +74,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, depth in enumerate(dataset["depth"].values):
         layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
         words = "1 layer" if depth == 1 else f"{depth} layers"
-        points(axes, layers["layer"], *mean_and_error(layers["moment"]), i, words)
+        draw_means(axes, layers["layer"], layers["moment"], i, words)
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")
@@ -87,31 +84,29 @@ def draw(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def trends(dataset: xr.Dataset) -> list[Trend]:
+def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     """Which layer moves first, how far the layers of deeper networks move, and which token they favor."""
     moment, lost = dataset["moment"], dataset["lost"]
     steps = [(depth, layer) for depth in DEPTHS for layer in range(1, depth)]
-    earlier = Family(
-        [f"layer {layer + 1} of {depth} before layer {layer}" for depth, layer in steps],
-        np.array([(moment.sel(depth=d, layer=n) - moment.sel(depth=d, layer=n + 1)).values for d, n in steps]),
-    )
-    deeper = Family(
-        [f"{b} layers less than {a}" for a, b in pairwise(DEPTHS)],
-        np.array(
-            [(lost.sel(depth=a).max("layer") - lost.sel(depth=b).max("layer")).values for a, b in pairwise(DEPTHS)]
-        ),
-    )
     leads = dataset["leads"].values
     layers = [(d, n) for d in DEPTHS for n in range(1, d + 1)]
-    every = Family(
-        [f"layer {n} of {d}" for d, n in layers], np.array([lost.sel(depth=d, layer=n).values for d, n in layers])
-    )
+    most = lost.max("layer")
     return [
-        every.trend("Common tokens lose attention in every layer."),
-        earlier.trend(
-            "A layer turns to distinct tokens after the layer above it: tokens are combined from the top down."
+        all_rise(
+            "Common tokens lose attention in every layer.",
+            [f"layer {n} of {d}" for d, n in layers],
+            np.array([lost.sel(depth=d, layer=n).values for d, n in layers]),
         ),
-        deeper.trend("The more layers, the less attention moves in the one where it moves most."),
+        all_rise(
+            "A layer turns to distinct tokens after the layer above it: tokens are combined from the top down.",
+            [f"layer {layer + 1} of {depth} before layer {layer}" for depth, layer in steps],
+            np.array([(moment.sel(depth=d, layer=n) - moment.sel(depth=d, layer=n + 1)).values for d, n in steps]),
+        ),
+        all_rise(
+            "The more layers, the less attention moves in the one where it moves most.",
+            [f"{b} layers less than {a}" for a, b in pairwise(DEPTHS)],
+            np.array([(most.sel(depth=a) - most.sel(depth=b)).values for a, b in pairwise(DEPTHS)]),
+        ),
         majority(
             "Every layer favors the most probable distinct token.",
             leads[np.isfinite(leads)] == 1,
@@ -120,7 +115,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     ]
 
 
-FIGURE = FigureRecipe(
+FIGURE = ss.FigureRecipe(
     name="layers",
     title="Attention of one, two and three layers",
     statement=(
@@ -128,7 +123,8 @@ FIGURE = FigureRecipe(
         "them by co-occurrence, and attention picks few to combine first (Section 7)."
     ),
     setting=(
-        f"Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, {setting_in_words(SETTING)}"
+        "Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, batch 32, T = 128, zero "
+        "start, 100 updates"
     ),
     prepare=prepare,
     draw=draw,

@@ -15,13 +15,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from scansnap.data.synthetic import syn_small
-from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.fig_5 import SHUFFLES, shuffled
-from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
-from scansnap.figures.statistics import enough_seeds, holm, majority, significant
-from scansnap.figures.style import COLOR_MAP, color_bar, label
+import scansnap as ss
+from common import SYN_SMALL, enough_seeds, holm, label, majority, significant
 
+SHUFFLES = 9999
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
 RATES = {
     "sgd": (0.1, 1.0, 10.0),
@@ -35,14 +32,20 @@ RATES = {
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`winner` (optimizer, rate, seed), `lr` (optimizer, rate), `won` (.., token), and attention on `common` tokens."""
     num_seeds = enough_seeds(num_seeds)
-    classes = syn_small()
+    classes = ss.syn_small()
     tokens = classes.distinct_tokens(0)
     winners, common = [], []
     for optimizer, rates in RATES.items():
-        runs = sweep_setting(
-            classes, SETTING, optimizer=optimizer, lr_z=rates, lr_y_over_lr_z=1.0, seeds=range(num_seeds)
-        )
-        final = runs["attention"].isel({"class": 0, "step": -1, "layer": 0, "head": 0})  # (lr_z, seed, token)
+        runs = ss.sweep(
+            classes,
+            SETTING,
+            optimizer=optimizer,
+            lr_z=rates,
+            lr_y_over_lr_z=1.0,
+            seeds=range(num_seeds),
+            progress=False,
+        ).squeeze(drop=True)
+        final = runs["attention"].isel({"class": 0, "step": -1})  # (lr_z, seed, token)
         winners.append(final.sel(token=tokens).argmax("token").values)
         common.append(final.isel(token=final["token_kind"].values == "common").sum("token").values)
     dims = ("optimizer", "rate", "seed")
@@ -66,7 +69,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, (axes, optimizer) in enumerate(zip(panels, dataset["optimizer"].values, strict=True)):
         of_optimizer = dataset.sel(optimizer=optimizer)
         share = of_optimizer["won"].transpose("token", "rate").values
-        image = axes.imshow(share, origin="lower", aspect="auto", cmap=COLOR_MAP, vmin=0, vmax=1)
+        image = axes.imshow(share, origin="lower", aspect="auto", cmap="viridis", vmin=0, vmax=1)
         for token, rate in zip(*np.nonzero(share >= 0.005), strict=True):
             shade = "black" if share[token, rate] > 0.5 else "white"
             axes.text(rate, token, f"{share[token, rate]:.0%}", ha="center", va="center", fontsize=8, color=shade)
@@ -79,7 +82,7 @@ def draw(dataset: xr.Dataset) -> Figure:
             title=str(optimizer).replace("_", " "),
         )
         axes.grid(visible=False)
-    color_bar(panels, image, "share of runs that it wins", fraction=0.03, pad=0.01)
+    figure.colorbar(image, ax=panels, label="share of runs that it wins", fraction=0.03, pad=0.01)
     title = (
         f"Beyond the basic setting: the distinct token with most attention, Syn-Small, {dataset.sizes['seed']} seeds"
     )
@@ -87,13 +90,29 @@ def draw(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def trends(dataset: xr.Dataset) -> list[Trend]:
+def shuffled(winners: NDArray[np.int64], rng: np.random.Generator) -> tuple[float, float]:
+    """Cramér's V of the table winner x rate from winners (rate, seed), and its p-value by shuffles within seeds."""
+    names = np.unique(winners)
+    expected = np.array([(winners == name).sum() for name in names]) / len(winners)
+
+    def chi_square(*rows: NDArray[np.int64], axis: int) -> NDArray[np.float64]:
+        counts = np.array([[(row == name).sum(axis) for row in rows] for name in names])  # (winner, rate, ..)
+        return ((counts.T - expected) ** 2 / expected).sum((-2, -1)).T
+
+    test = stats.permutation_test(
+        tuple(winners), chi_square, permutation_type="samples", n_resamples=SHUFFLES, alternative="greater", rng=rng
+    )
+    degrees = max(min(len(winners), len(names)) - 1, 1)
+    return float(np.sqrt(test.statistic / (winners.size * degrees))), float(test.pvalue)
+
+
+def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     """Which token SGD picks; and, for the other rules, whether the rate decides and how reproducible the choice is."""
     rng = np.random.default_rng(0)
     winners = dataset["winner"].transpose("optimizer", "rate", "seed").values
     names = [str(name) for name in dataset["optimizer"].values]
     tests = [shuffled(of_rule, rng) for of_rule in winners]
-    corrected = holm([p for _, p in tests])
+    corrected = holm(np.array([p for _, p in tests]))
     statement = "Under SGD the most probable distinct token wins, whatever the rate."
     tested = [majority(statement, winners[names.index("sgd")] == 9, "runs at three rates")]
     note = (
@@ -108,7 +127,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     return tested
 
 
-def _reproducible(name: str, winners: NDArray[np.int64]) -> Trend:
+def _reproducible(name: str, winners: NDArray[np.int64]) -> ss.Trend:
     """Whether more than half of the pairs of seeds agree, mean over rates; the standard error is the jackknife's."""
 
     def agreement(some: NDArray[np.int64]) -> float:
@@ -129,14 +148,14 @@ def _reproducible(name: str, winners: NDArray[np.int64]) -> Trend:
     return significant(statement, "above 0.5", share, p, note, error=error)
 
 
-FIGURE = FigureRecipe(
+FIGURE = ss.FigureRecipe(
     name="optimizers",
     title="Which distinct token wins, under four optimizers",
     statement=(
         "SGD picks the most probable distinct token; Adam picks others, depending on its rate (Section 8), and is left "
         "for future work. Here it is set beside sign-SGD and normalized SGD."
     ),
-    setting=f"Syn-Small, η_Y = η_Z at three rates each, {setting_in_words(SETTING)}; first class",
+    setting="Syn-Small, η_Y = η_Z at three rates each, batch 128, T = 128, zero start, 100 updates; first class",
     prepare=prepare,
     draw=draw,
     trends=trends,

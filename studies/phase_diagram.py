@@ -8,26 +8,17 @@ clock changes: the interest is across it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
 
-from scansnap.dynamics.published import PUBLISHED
-from scansnap.dynamics.sweep import sweep
-from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
-from scansnap.figures.recipe import FigureRecipe, Trend
-from scansnap.figures.statistics import exact
-from scansnap.figures.style import color_bar, label, legend, line
-from scansnap.results.snapshot import Snapshot
-from scansnap.systems.quantity import quantity
-from scansnap.theory import snap_start
+import scansnap as ss
+from common import exact, label, legend, line
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike, NDArray
-
-EXPERIMENT = PUBLISHED["single-common"]
+CLASSES = ss.single_common()
 LEAST, MOST = 1e-2, 1e2
 TIMES = np.geomspace(1e-1, 1e12, 131)
 ALONG = 1.0
@@ -37,8 +28,8 @@ NEAR = 10.0
 """Rates are alike if their ratio is at most this, either way."""
 
 
-@quantity("layer", "head", "token", needs="attention", long_name="attention of the first class")
-def first_attention(now: Snapshot) -> ArrayLike:
+@ss.quantity("layer", "head", "token", needs="attention", long_name="attention of the first class")
+def first_attention(now: ss.Snapshot) -> ArrayLike:
     """All classes are alike: one stands for all."""
     return now.attention[:, :, :, 0]
 
@@ -46,29 +37,29 @@ def first_attention(now: Snapshot) -> ArrayLike:
 def prepare(*, points: int = 25) -> xr.Dataset:
     """`snap_time` and the last `winner_share` (lr_z, lr_y), and `over_time` (lr_y, time), the winner's share."""
     rates = np.geomspace(LEAST, MOST, points)
-    runs = sweep(
-        EXPERIMENT.classes, lr_y=rates, lr_z=rates, times=TIMES, record=(first_attention, "loss"), progress=False
+    runs = ss.sweep(
+        CLASSES, lr_y=rates, lr_z=rates, times=TIMES, record=(first_attention, "loss"), progress=False
     ).rename(first_attention="attention")
-    middle = float(rates[np.abs(np.log(rates / ALONG)).argmin()])
-    dataset = xr.Dataset(
+    share = ss.measure.top_k_mass(runs).squeeze(drop=True).transpose("lr_z", "lr_y", "time")
+    snap_time = ss.measure.snaps(runs)["snap_step"].squeeze(drop=True).transpose("lr_z", "lr_y")
+    start = ss.theory.snap_start(vocab_size=CLASSES.vocab_size, num_classes=CLASSES.num_classes, lr_y=rates)
+    middle = int(np.abs(np.log(rates / ALONG)).argmin())
+    return xr.Dataset(
         {
-            "snap_time": map_of(runs, "lr_y", "lr_z", "snap_time").assign_attrs(units="steps"),
-            "winner_share": map_of(runs, "lr_y", "lr_z", "winner_share").assign_attrs(units="1"),
-            "over_time": map_of(runs.sel(lr_z=[middle]), "time", "lr_y", "winner_share").assign_attrs(units="1"),
-        }
+            "snap_time": snap_time.reset_coords(drop=True).assign_attrs(units="steps"),
+            "winner_share": share.isel(time=-1).reset_coords(drop=True).assign_attrs(units="1"),
+            "over_time": share.isel(lr_z=middle).reset_coords(drop=True).assign_attrs(units="1"),
+            "theory": ("lr_y", start, {"units": "steps", "long_name": "t_0"}),
+        },
+        attrs=runs.attrs,
     )
-    sizes = {"vocab_size": EXPERIMENT.classes.vocab_size, "num_classes": EXPERIMENT.classes.num_classes}
-    dataset["theory"] = ("lr_y", snap_start(**sizes, lr_y=rates), {"units": "steps", "long_name": "t_0"})
-    return dataset.assign_attrs(runs.attrs)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """The map of snap times; the same times in units of t_0 against the ratio; attention over time."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(12.0, 3.9), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    color_bar([left], draw_map(left, dataset["snap_time"]), LABELS["snap_time"])
+    _draw_snap_times(left, dataset)
     ratio, units = _against_theory(dataset)
     middle.axhspan(0.5, 2, color="0.9", zorder=0, label="within a factor of two")
     middle.loglog(ratio, units, "o", color=line(0)["color"], markersize=3, label="every pair of rates")
@@ -80,12 +71,38 @@ def draw(dataset: xr.Dataset) -> Figure:
         title="one curve: rates only set the clock",
     )
     legend(middle, loc="lower left")
-    color_bar([right], draw_map(right, dataset["over_time"].rename("winner_share")), LABELS["winner_share"])
-    shares = dataset["over_time"].values
-    note = f"$\\eta_Z$ = {ALONG:g}; color from {shares.min():.2f} to {shares.max():.2f}"
-    right.set_title(note, fontsize=9, loc="left")
+    shares = dataset["over_time"]
+    bar = {"label": "attention on the winner (share)"}
+    shares.plot.pcolormesh(ax=right, x="time", y="lr_y", xscale="log", yscale="log", cbar_kwargs=bar)
+    start, rates = dataset["theory"], dataset["lr_y"]
+    right.plot(start, rates, color="white", label="$t_0$ (Theorem 4)")
+    legend(right, loc="lower right", labelcolor="white")
+    title = f"$\\eta_Z$ = {ALONG:g}; color from {float(shares.min()):.2f} to {float(shares.max()):.2f}"
+    label(right, x="time (expected steps of batch 1)", y="$\\eta_Y$ (learning rate of Y)", title=title)
     figure.suptitle("Beyond the basic setting: when attention snaps", fontsize=11)
     return figure
+
+
+def _draw_snap_times(axes: Axes, dataset: xr.Dataset) -> None:
+    """Snap times over both rates, with lines of equal time: black as measured, white as Theorem 4 has them."""
+    times, rates = dataset["snap_time"], dataset["lr_y"]
+    axes.set_facecolor("0.8")
+    bar = {"label": "time of the snap (steps)"}
+    times.plot.pcolormesh(ax=axes, x="lr_y", y="lr_z", xscale="log", yscale="log", norm=LogNorm(), cbar_kwargs=bar)
+    exponents = np.arange(np.ceil(np.log10(times.min())), np.ceil(np.log10(times.max())))
+    lines = axes.contour(rates, dataset["lr_z"], times, levels=10.0**exponents, colors="black", linewidths=1)
+    axes.clabel(lines, fmt=lambda level: f"$10^{{{np.log10(level):.0f}}}$", fontsize=8)
+    unit = float(dataset["theory"][0] * rates[0])  # t_0 is in proportion to 1/eta_Y
+    for level in 10.0**exponents:
+        if rates[0] <= unit / level <= rates[-1]:
+            axes.axvline(unit / level, color="white", linestyle="--", linewidth=1.2)
+    label(
+        axes,
+        x="$\\eta_Y$ (learning rate of Y)",
+        y="$\\eta_Z$ (learning rate of Z)",
+        title="black: measured; white: $t_0$; gray: no snap",
+    )
+    axes.grid(visible=False)
 
 
 def _against_theory(dataset: xr.Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -95,7 +112,7 @@ def _against_theory(dataset: xr.Dataset) -> tuple[NDArray[np.float64], NDArray[n
     return ratio.values[known], units.values[known]
 
 
-def trends(dataset: xr.Dataset) -> list[Trend]:
+def trends(dataset: xr.Dataset) -> list[ss.Trend]:
     """Whether attention snaps at t_0, whether eta_Z matters, and what it comes to."""
     ratio, units = _against_theory(dataset)
     factor = np.exp(np.abs(np.log(units)))
@@ -134,7 +151,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     ]
 
 
-FIGURE = FigureRecipe(
+FIGURE = ss.FigureRecipe(
     name="phase_diagram",
     title="When attention snaps, over all pairs of learning rates",
     statement=(
