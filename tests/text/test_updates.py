@@ -170,7 +170,7 @@ def test_capturing_a_graph_leaves_everything_as_it_was(
     later = batches(corpus, range(start, start + 5))
     expected = [float(plain.update(*batch, share_after(batch[0]))) for batch in later]
     monkeypatch.setattr(TransformerUpdates, "_captures", True)
-    monkeypatch.setattr("scansnap.text.updates.capture", fake_capture)
+    monkeypatch.setattr("scansnap.text.updates.capture_graph", fake_capture)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     assert [float(captured.update(*batch, share_after(batch[0]))) for batch in later] == expected
 

@@ -64,11 +64,6 @@ class AttentionCall(ABC):
         """B, H, T, S."""
 
     @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """The type of the model's queries and keys, or logits."""
-
-    @property
     def width(self) -> int:
         """The channels of a query, where they are known, or 0."""
         return 0
@@ -131,10 +126,6 @@ class ProductCall(AttentionCall):
         return *self.query.shape[:3], self.key.shape[2]
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.query.dtype
-
-    @property
     def width(self) -> int:
         return self.query.shape[3]
 
@@ -184,10 +175,6 @@ class ScoredCall(AttentionCall):
     def sizes(self) -> tuple[int, int, int, int]:
         windows, heads, queries, keys = self.scores.shape
         return windows, heads, queries, keys
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.scores.dtype
 
     def logits(self, positions: Tensor) -> Tensor:
         logits = precise(take_rows(self.scores, positions))
