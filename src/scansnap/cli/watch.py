@@ -130,10 +130,14 @@ def compare(
     from scansnap.monitor.compare import compare_runs
     from scansnap.monitor.store import read_snapshots
 
-    found = compare_runs(read_snapshots(first), read_snapshots(second), by_rate=by_rate, tolerance=tolerance)
+    runs = read_snapshots(first), read_snapshots(second)
+    found = compare_runs(*runs, by_rate=by_rate, tolerance=tolerance)
     if json:
         common.echo_json([asdict(difference) for difference in found])
         return
+    sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
+    if sizes[0] != sizes[1]:
+        echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")
     for difference in found:
         echo(str(difference))
     if not found:
