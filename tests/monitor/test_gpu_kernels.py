@@ -153,24 +153,6 @@ def test_a_kernel_that_is_not_announced_is_named() -> None:
         watch.step()
 
 
-def test_the_first_token_of_each_document_is_its_sink() -> None:
-    """Documents that are packed: a head on its own document's first token is a sink, and not collapsed."""
-
-    class OnFirst(nn.Module):
-        def forward(self, input_ids: Tensor, document_ids: Tensor) -> Tensor:
-            is_first = torch.ones_like(document_ids)
-            is_first[:, 1:] = (document_ids[:, 1:] != document_ids[:, :-1]).long()
-            key = 60.0 * is_first[:, None, :, None].float()
-            query = torch.ones_like(key)
-            shown = functional.one_hot(document_ids).float()
-            mask = (shown @ shown.mT).bool() & torch.ones_like(shown @ shown.mT).tril().bool()
-            return functional.scaled_dot_product_attention(query, key, key, mask[:, None])
-
-    watch = ss.watch(OnFirst().cuda(), probe=probe(), rows=None, errors="raise")
-    assert "sink" in {verdict.name for verdict in watch.verdicts}
-    assert "collapsed" not in {verdict.name for verdict in watch.verdicts}
-
-
 def test_variable_lengths_without_padding() -> None:
     """Ragged (jagged) batches: each window has the numbers that it has alone."""
 

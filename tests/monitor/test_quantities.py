@@ -105,6 +105,56 @@ def test_quantities_of_all_rows(mask: str) -> None:
     assert watch.dataset["attention_kind"].values.tolist() == ["self" if mask == "all" else "causal"]
 
 
+class SinkAttention(nn.Module):
+    """Attention with the logit of a learned sink for each head, written by hand as in gpt-oss."""
+
+    def __init__(self, inner: Given) -> None:
+        super().__init__()
+        self.inner, self.sinks = inner, nn.Parameter(torch.tensor([0.5, 3.0]))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        self.inner(ids)
+        column = self.sinks[:, None, None].expand(len(ids), -1, ids.shape[1], 1)
+        return torch.cat([self.inner.weights, column], -1).softmax(-1)[..., :-1]
+
+
+def test_a_learned_sink_takes_its_share() -> None:
+    """Which is no key: what lies on keys is normalized for entropy and effective keys, and not for single weights."""
+    model, probe = SinkAttention(Given()), ids(WINDOWS, LENGTH)
+    looks = ss.watch(model, probe=probe, rows=None, errors="raise").dataset.isel(step=0, layer=1)
+    with torch.no_grad():
+        model(probe)
+    logits = model.inner.weights.double()
+    p = torch.cat([logits, model.sinks.detach()[:, None, None].expand(WINDOWS, -1, LENGTH, 1)], -1).softmax(-1)
+    np.testing.assert_allclose(looks["learned_sink"], p[..., -1].mean((0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(looks["top_1"], p[:, :, 1:, :-1].amax(-1).mean((0, 2)), rtol=1e-5)
+    for name in ("entropy", "effective_keys"):
+        np.testing.assert_allclose(looks[name], expected(name, slow(logits, None)[name]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "document_ids"])
+def test_packed_documents(name: str) -> None:
+    """The first token of each row's own document is the possible sink; a head on it has not collapsed."""
+    starts = torch.tensor([[0, 5, 9], [0, 3, 10]])
+
+    class OnFirst(nn.Module):
+        def forward(self, input_ids: Tensor, **documents: Tensor) -> Tensor:
+            t = torch.arange(LENGTH)
+            document = (t >= starts[..., None]).sum(1)
+            document = torch.cat([document, document[:1] * 0])[: len(input_ids)]  # repeated tokens are one document
+            shown = (document[:, None] == document[:, :, None]) & (t[:, None] >= t)
+            is_first = (document != document.roll(1, 1)) | (t == 0)
+            key = 60.0 * is_first[:, None, :, None]
+            return functional.scaled_dot_product_attention(torch.ones_like(key), key, key, shown[:, None])
+
+    t = torch.arange(LENGTH)
+    number = (t >= starts[..., None]).sum(1)
+    given = {"document_ids": number, "position_ids": t - starts.gather(1, number - 1)}[name]
+    watch = ss.watch(OnFirst(), probe={"input_ids": ids(2, LENGTH), name: given}, rows=None, errors="raise")
+    assert watch.dataset["first_token"].item() == pytest.approx(1.0, abs=1e-6)
+    assert {verdict.name for verdict in watch.verdicts} == {"sink", "sparse"}
+
+
 def test_padding_does_not_count() -> None:
     model = Given("all")
     real = torch.ones(WINDOWS, LENGTH, dtype=torch.long)

@@ -96,10 +96,33 @@ def test_sparse_means_the_square_root_of_the_keys() -> None:
         assert ("sparse" in names(look(0, heads(weights)))) == holds
 
 
-def test_induction_is_read_from_the_repeated_probe() -> None:
-    assert "induction-like" in names(look(0, heads(even(8)), prefix=0.55))
-    assert "induction-like" not in names(look(0, heads(even(8)), prefix=0.45))
-    assert names(look(0, heads(even(8)), prefix=np.nan)) == {"uniform"}
+@pytest.mark.parametrize(
+    ("name", "quantity", "severity", "forgives"),
+    [
+        ("induction-like", "prefix_matching", "pattern", False),
+        ("dormant", "dormant_rows", "notice", True),
+        ("learned-sink", "learned_sink", "notice", True),
+    ],
+)
+def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: str, forgives: bool) -> None:
+    """From half on; one snapshot just below ends nothing where that is forgiven; an unknown share says nothing.
+
+    Induction heads and those on a learned sink attend to a key that has a name, so that they have not collapsed.
+    """
+    shares = series([heads(anywhere(24, 0.99, np.random.default_rng(0)))] * 4)
+    for values, since in (
+        ((0.4, 0.51, 0.51, 0.51), 50),
+        ((0.6, 0.6, 0.46, 0.6), 0 if forgives else 150),
+        ((0.6, 0.6, 0.44, 0.6), 150),
+        ((0.6, 0.6, 0.6, 0.49), 0 if forgives else None),
+        ((0.6, 0.6, 0.49, 0.49), None),
+        ((0.6, 0.6, 0.6, np.nan), None),
+    ):
+        shares[quantity][:, 0, 0] = np.array(values)
+        verdicts = {v.name: v for v in judge_heads(shares)}
+        assert (name in verdicts) == (since is not None), values
+        assert since is None or (verdicts[name].since, verdicts[name].severity) == (since, severity), values
+        assert ("collapsed" in verdicts) == (since is None or name == "dormant"), values
 
 
 def logits(values: list[float] | Weights, every: int = 50) -> list[HeadVerdict]:
