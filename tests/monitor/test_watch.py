@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.monitor import attention, snapshot
-from scansnap.monitor.snapshot import Measurement, PendingSnapshot
+from scansnap.monitor.dataset import Snapshot
+from scansnap.monitor.snapshot import PendingSnapshot
 from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
@@ -331,7 +332,7 @@ class Slow:
     def _begin_slowly(self) -> PendingSnapshot:
         measured = self._begin().read()
 
-        def read() -> Measurement:
+        def read() -> Snapshot:
             self.reads += 1
             return measured
 
