@@ -9,7 +9,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
 from scansnap.monitor.verdicts import HeadVerdict, by_kind, judge_heads, unjudged_verdicts
-from tests.monitor.looks import Weights, anywhere, even, first, look, missing, previous, series, softmax
+from tests.monitor.looks import Weights, anywhere, even, first, look, missing, on_key, previous, series, softmax
 
 LENGTHS = (6, 24, 96)
 
@@ -57,6 +57,19 @@ def test_one_hot_rows_are_a_collapse_unless_they_have_a_name(length: int) -> Non
         assert sharp == pytest.approx(weight, abs=0.01)
         assert ("collapsed" in names(once)) == holds
     assert "collapsed" not in names(look(0, heads(anywhere(length, 0.99, rng)), prefix=0.9))
+
+
+def test_a_place_has_one_name_from_when_it_is_that_place() -> None:
+    """A head that turns to another key begins anew; a sink or one token is not also a token or a position."""
+    rows = np.arange(24)
+    turned = series([heads(on_key(np.maximum(rows - back, 0), 0.9)) for back in (3, 3, 5, 5)])
+    assert [v.since for v in judge_heads(turned, ["fixed-offset"])] == [100]
+    kinds = {"sink", "one-token", "one-position"}
+    for position, known, unknown in ((0, "sink", "sink"), (4, "one-token", "one-position")):
+        once = look(0, heads(on_key(np.minimum(rows, position), 0.9)))
+        assert names(once) & kinds == {unknown}
+        once["token_weight"][...], once["token_id"][...] = 0.9, 17  # the same token there in all windows
+        assert names(once) & kinds == {known}
 
 
 def test_the_gradient_left_to_a_collapsed_head_is_bounded_as_said() -> None:
