@@ -42,9 +42,8 @@ def write(path: Path, parts: list[xr.Dataset]) -> None:
     file.close()
 
 
-def test_it_opens_with_plain_xarray(tmp_path, monkeypatch) -> None:
+def test_it_opens_with_plain_xarray(tmp_path) -> None:
     """Over the border of a block, with a look that is missing; looks of the last block show when it is closed."""
-    monkeypatch.setattr(store, "APPEND_SECONDS", 1e9)
     parts = looks(BLOCK + 3)
     parts[5] = missing(parts[0], 50, "out of memory")
     file = SnapshotStore(tmp_path / "a.zarr")

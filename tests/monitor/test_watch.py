@@ -378,7 +378,7 @@ from tests.monitor.test_watch import Slow, ids, model
 
 watch = ss.watch(model(), probe=ids(), every=1, store=sys.argv[1], errors="raise")
 slow = Slow(watch, pytest.MonkeyPatch())
-store.APPEND_SECONDS = 0.0  # it would be appended to the arrays at the end, when zarr cannot write any more
+store.BLOCK = 1  # it would be appended to the arrays at the end, when zarr cannot write any more
 watch.step()
 """
 
