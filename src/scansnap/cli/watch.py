@@ -165,10 +165,10 @@ def demo(
         raise InputError(f"--store is '{store}', which exists already: give another name.")
     began = time.perf_counter()
     with _demo_view(steps, quiet=json) as on_snapshot:
-        watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
+        watching = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
     snapshots = watching.dataset
     if not json:
-        echo(story(snapshots, losses))
+        echo(story(snapshots))
     _report(snapshots, page, json, ("prefix_matching", *most_inductive(snapshots)))
     if not json:
         if store is not None:
