@@ -115,7 +115,8 @@ class SinkAttention(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         self.inner(ids)
         column = self.sinks[:, None, None].expand(len(ids), -1, ids.shape[1], 1)
-        return torch.cat([self.inner.weights, column], -1).softmax(-1)[..., :-1]
+        scores = torch.cat([self.inner.weights, column], -1)
+        return (scores - scores.amax(-1, keepdim=True)).softmax(-1)[..., :-1]
 
 
 def test_a_learned_sink_takes_its_share() -> None:

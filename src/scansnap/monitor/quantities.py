@@ -149,7 +149,7 @@ class Rows:
         """Attention by the token that a key is."""
         totals, number = self.by_position.totals, (self.keys > 1).sum(2)[..., None]
         if self.tokens is None or self.vocabulary is None:
-            nothing = totals[..., :1] * 0
+            nothing = totals[..., :0]
             return Profile(nothing, nothing, nothing[0, 0])
         tokens = self.tokens.to(self.vocabulary.dtype).contiguous()
         index = torch.searchsorted(self.vocabulary, tokens)[:, None].expand_as(totals)
