@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import scansnap as ss
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, head_quantity, quantities
+from scansnap.monitor.quantities import HEAD_QUANTITIES, Profile, Rows, head_quantity, quantities
 from tests.monitor.small_models import ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2
@@ -315,6 +315,24 @@ def test_where_most_attention_lies() -> None:
             assert found[f"{name}_weight"].values[h] == pytest.approx(max(means.values()), rel=1e-5)
 
 
+def test_a_profile_of_repeated_tokens() -> None:
+    """A quantity of one's own; NaN where the probe has no token ids, and so no windows of repeated tokens."""
+
+    @head_quantity(long_name="attention at the distance that has most of it", reduction="peak", sample="repeated")
+    def repeated_offset(rows: Rows) -> Profile:
+        return rows.by_offset
+
+    for model, probe, is_known in (
+        (Given(), ids(), True),
+        (nn.MultiheadAttention(8, 2), 3 * (torch.randn(5, 2, 8),), False),
+    ):
+        looks = ss.watch(
+            model, probe=probe, record=("offset_weight", repeated_offset), rows=None, errors="raise"
+        ).dataset
+        assert np.isfinite(looks["repeated_offset"].values).all() == is_known
+        assert np.isfinite(looks["offset_weight"].values).all()
+
+
 def test_entropy_bound() -> None:
     """It holds for 20,000 rows of logits of every size, and is attained by one logit above others that are equal."""
     generator = torch.Generator().manual_seed(0)
@@ -339,6 +357,8 @@ def test_far_weight() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
 
-    watch = ss.watch(Even(), probe=torch.zeros(1, 1, 1600, 2), rows=None, record=("far_weight",), errors="raise")
+    record = ("far_weight", "head_similarity")
+    watch = ss.watch(Even(), probe=torch.zeros(1, 1, 1600, 2), rows=None, record=record, errors="raise")
+    assert np.isnan(watch.dataset["head_similarity"].item())  # there is no other head
     expected = np.mean([(t - 1000) / (t + 1) for t in range(1001, 1600)])
     assert watch.dataset["far_weight"].item() == pytest.approx(expected, rel=1e-5)

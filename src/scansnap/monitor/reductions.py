@@ -167,7 +167,7 @@ class Reductions:
         """The largest mean of a profile, or its place (layer, head), among candidates that enough rows could choose."""
         result = torch.full(self.is_bad.shape, math.nan, dtype=torch.float64, device=self.is_bad.device)
         for (name, size), (totals, counts, labels) in self._profiles.items():
-            if name == self._same[quantity.name] and size:
+            if name == self._same.get(quantity.name) and size:
                 does_count = (counts > 0) & (counts >= ENOUGH * counts.amax(-1, keepdim=True))
                 mean, place = torch.where(does_count, totals / counts, -math.inf).max(-1)
                 value = mean if quantity.reduction == "peak" else labels.to(place.device)[place].double()
