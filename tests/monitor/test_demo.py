@@ -33,6 +33,8 @@ def test_a_short_demonstration_says_that_nothing_has_formed(tmp_path) -> None:
     assert heard == [10, 20]
     assert watching.dataset["loss"].values[1:].tolist() == losses
     assert losses[0] > losses[1] > 3
+    of_all = train_demo(steps=20, every=20).dataset["loss"].values[-1]
+    assert of_all == pytest.approx(np.mean(losses), rel=1e-6)  # each is a mean since the snapshot before
     assert torch.equal(random_state, torch.get_rng_state())
     assert torch.get_num_threads() == threads
     assert watching.dataset["step"].values.tolist() == [0, 10, 20]
