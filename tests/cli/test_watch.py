@@ -158,6 +158,17 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     other.close()
     assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
     assert capsys.readouterr().out.splitlines() == ["step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95"]
+    small = SnapshotStore(tmp_path / "small.zarr")
+    for i in range(5):
+        small.append(look(25 * i, np.stack([first(12, 0.9), first(12, 0.6)])[None]))
+    small.close()
+    assert command("watch", "compare", store, tmp_path / "small.zarr") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "layers x heads are 2 x 2 and 1 x 2: only means and extremes over all heads are compared",
+        "step 0: mean of all heads: normalized_entropy 0.24 and 0.45",
+        "step 0: largest of all heads: normalized_entropy 0.24 and 0.65",
+        "step 0: smallest of all heads: top_1 0.92 and 0.68",
+    ]
     assert command("watch", "compare", store, store, "--json") == 0
     assert json.loads(capsys.readouterr().out) == []
     assert command("watch", "compare", store, tmp_path / "b.zarr", "--by-rate") != 0

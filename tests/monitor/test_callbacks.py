@@ -7,6 +7,7 @@ import inspect
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -32,7 +33,7 @@ def hugging_face_trainer(folder, *, callback=None, steps: int = 6, model=None):
         report_to=[],
         save_strategy="steps",
         save_steps=4,
-        logging_strategy="no",
+        logging_steps=1,
         disable_tqdm=True,
         use_cpu=True,
         gradient_accumulation_steps=2,
@@ -60,6 +61,9 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     looks = read_snapshots(tmp_path / "a.zarr")
     assert looks["step"].values.tolist() == [0, 2, 4, 6]
     assert looks["module"].values.tolist() == ["transformer.h.0.attn", "transformer.h.1.attn"]
+    logged = {entry["step"]: entry["loss"] for entry in watched.state.log_history if "loss" in entry}
+    np.testing.assert_array_equal(looks["loss"], [np.nan, *(logged[step - 1] for step in (2, 4, 6))])  # the last logged
+    np.testing.assert_allclose(looks["learning_rate"], [5e-5 * (1 - step / 6) for step in (0, 2, 4, 6)])
     assert callback.watch is not None
     assert callback.watch.verdicts == ss.judge_heads(looks)
 
@@ -86,14 +90,16 @@ def lightning_fit(folder, *, callback=None) -> torch.nn.Module:
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.net = GPT(dropout=0.1)
+            self.net, self.losses = GPT(dropout=0.1), list[float]()
 
         def forward(self, ids):
             return self.net(ids)
 
         def training_step(self, batch, _):
             (ids,) = batch
-            return torch.nn.functional.cross_entropy(self(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+            loss = torch.nn.functional.cross_entropy(self(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+            self.losses.append(loss.item())
+            return loss
 
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=1e-2)
@@ -127,6 +133,8 @@ def test_in_lightning(tmp_path) -> None:
     looks = read_snapshots(tmp_path / "a.zarr")
     assert looks["step"].values.tolist() == [0, 2, 4, 6]
     assert looks["module"].values.tolist() == ["net.blocks.0.attn", "net.blocks.1.attn"]
+    np.testing.assert_allclose(looks["loss"], [np.nan, *watched.losses[3::4]], rtol=1e-6)  # two batches an update
+    assert looks["learning_rate"].values.tolist() == [1e-2] * 4
 
 
 @pytest.mark.filterwarnings("ignore")

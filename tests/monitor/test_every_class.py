@@ -132,8 +132,13 @@ def inputs(model: Any) -> dict[str, Tensor]:
     return probe
 
 
-def returned(model: Any, probe: dict[str, Tensor]) -> list[Tensor]:
-    """The attention (B, H, T, S) that the same model returns of each layer if it is eager; some return logits."""
+def returned(model: Any, probe: dict[str, Tensor]) -> tuple[list[Tensor], float]:
+    """The attention (B, H, T, S) that the same model returns of each layer if it is eager, and its rounding.
+
+    Some models return logits.  Fused and eager attention round differently in float32, which some models use inside,
+    for norms and softmax, also where their parameters are float64.  Where the outputs of the two then differ by more
+    than 3e-7 (4.3e-7 in Gemma4Unified, at most 1.3e-7 in eight others that were tried), 2e-6 are allowed as in float32.
+    """
     configuration = copy.deepcopy(model.config)
     configuration._attn_implementation = "eager"
     eager = type(model)(configuration).to(model.dtype).eval()
@@ -142,10 +147,12 @@ def returned(model: Any, probe: dict[str, Tensor]) -> list[Tensor]:
         eager.set_default_language("en_XX")
     with torch.no_grad():
         output = eager(**probe, output_attentions=True, return_dict=True)
+        difference = float((output.logits - model(**probe).logits).abs().max())
     names = ("encoder_attentions", "decoder_attentions", "cross_attentions", "attentions")
     layers = [layer for name in names for layer in output.get(name) or ()]
     weights = [layer for layer in layers if isinstance(layer, Tensor) and layer.ndim == 4]
-    return [layer.softmax(-1) if (layer < -1e-6).any() else layer for layer in weights]
+    weights = [layer.softmax(-1) if (layer < -1e-6).any() else layer for layer in weights]
+    return weights, 1e-6 if model.dtype == torch.float64 and difference <= 3e-7 else 2e-6
 
 
 def tried(name: str) -> tuple[Any, dict[str, Tensor]]:
@@ -179,20 +186,20 @@ def test_every_class(name: str) -> None:
                 pytest.skip(f"refused: {refusal}")
             raise
     try:
-        exact = returned(model, probe)
+        exact, rounding = returned(model, probe)
     except Exception as error:
         pytest.skip(f"returns no attention ({type(error).__name__}: {str(error)[:80]}); {watch.coverage}")
     if not exact:
         pytest.skip(f"returns no attention; {watch.coverage}")
     patterns = watch.dataset["pattern"].values[0]
-    is_close = np.array([[close(pattern, layer[0]) for layer in exact] for pattern in patterns])
+    is_close = np.array([[close(pattern, layer[0], rounding) for layer in exact] for pattern in patterns])
     wrong = [module for module, fits in zip(seen, is_close.any(1), strict=True) if not fits]
     assert not wrong, f"unlike all attention that the model returns: {wrong}"
     assert is_close.any(0).all() or "not captured" in watch.coverage, "some layers are left out without a word"
 
 
-def close(pattern: Any, exact: Tensor) -> bool:
-    """Whether weights (H, T, S), filled up with NaN, are these, or have them as a corner.
+def close(pattern: Any, exact: Tensor, rounding: float) -> bool:
+    """Whether weights (H, T, S), filled up with NaN, are these to rounding, or have them as a corner.
 
     Models may leave out a prompt that they put before the tokens, and return two kinds of keys separately.
     """
@@ -202,7 +209,6 @@ def close(pattern: Any, exact: Tensor) -> bool:
     )
     if heads != exact.shape[0] or rows < exact.shape[1] or keys < exact.shape[2]:
         return False
-    atol = 1e-6 if exact.dtype == torch.float64 else 2e-6  # fused and eager attention round differently in float32
     corners = (pattern[:heads, : exact.shape[1], : exact.shape[2]],)
     corners += (pattern[:heads, rows - exact.shape[1] : rows, keys - exact.shape[2] : keys],)
-    return any(bool(np.abs(corner - exact.numpy()).max() <= atol) for corner in corners)
+    return any(bool(np.abs(corner - exact.numpy()).max() <= rounding) for corner in corners)

@@ -153,49 +153,6 @@ def test_a_kernel_that_is_not_announced_is_named() -> None:
         watch.step()
 
 
-def test_the_first_token_of_each_document_is_its_sink() -> None:
-    """Documents that are packed: a head on its own document's first token is a sink, and not collapsed."""
-
-    class OnFirst(nn.Module):
-        def forward(self, input_ids: Tensor, document_ids: Tensor) -> Tensor:
-            is_first = torch.ones_like(document_ids)
-            is_first[:, 1:] = (document_ids[:, 1:] != document_ids[:, :-1]).long()
-            key = 60.0 * is_first[:, None, :, None].float()
-            query = torch.ones_like(key)
-            shown = functional.one_hot(document_ids).float()
-            mask = (shown @ shown.mT).bool() & torch.ones_like(shown @ shown.mT).tril().bool()
-            return functional.scaled_dot_product_attention(query, key, key, mask[:, None])
-
-    watch = ss.watch(OnFirst().cuda(), probe=probe(), rows=None, errors="raise")
-    assert "sink" in {verdict.name for verdict in watch.verdicts}
-    assert "collapsed" not in {verdict.name for verdict in watch.verdicts}
-
-
-def test_variable_lengths_without_padding() -> None:
-    """Ragged (jagged) batches: each window has the numbers that it has alone."""
-
-    class Ragged(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(TOKENS, WIDTH)
-            self.projections = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
-
-        def forward(self, tokens: Tensor) -> Tensor:
-            x = self.embedding(tokens)
-            q, k, v = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.projections)
-            return functional.scaled_dot_product_attention(q, k, v)
-
-    torch.manual_seed(0)
-    model, lengths = Ragged().cuda(), (50, 80, 60)
-    windows = [torch.randint(TOKENS, (length,), device="cuda") for length in lengths]
-    ragged = torch.nested.nested_tensor(windows, layout=torch.jagged)
-    found = ss.watch(model, probe=ragged, rows=None, errors="raise").dataset
-    alone = [ss.watch(model, probe=window[None], rows=None, errors="raise").dataset for window in windows]
-    for name in ("entropy", "top_1", "first_token"):
-        expected = sum(one[name][0] * length for one, length in zip(alone, lengths, strict=True)) / sum(lengths)
-        np.testing.assert_allclose(found[name][0], expected, rtol=1e-3, err_msg=name)
-
-
 @pytest.mark.parametrize("kernel", ["sdpa", "flex"])
 def test_inductor(kernel: str) -> None:
     """A compiled model trains the same with a watch, is not compiled again, and has the numbers of the plain one."""
@@ -238,36 +195,3 @@ def test_a_context_of_32k_tokens() -> None:
     peak = torch.cuda.max_memory_allocated() - before
     assert np.isfinite(entropy).all()
     assert peak < 2 << 30, f"{peak / 2**30:.2f} GiB"
-
-
-def test_flash_attention_2_of_transformers() -> None:
-    """A model that is set to flash attention is captured, and is set to it afterwards; a stand-in for the kernel."""
-    transformers = pytest.importorskip("transformers")
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    def kernel(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **more: Any) -> Any:
-        documents = torch.zeros(q.shape[0], q.shape[2], dtype=torch.long, device=q.device)
-        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-        return flash(*(t.transpose(1, 2) for t in (q, k, v)), documents), None
-
-    ALL_ATTENTION_FUNCTIONS.register("flash_stand_in", kernel)
-    config = transformers.LlamaConfig(
-        vocab_size=TOKENS,
-        hidden_size=WIDTH,
-        intermediate_size=WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=HEADS,
-        num_key_value_heads=2,
-    )
-    torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(config).cuda()
-    ids = {"input_ids": probe()["input_ids"]}
-    expected = ss.watch(model, probe=ids, rows=None, errors="raise").dataset
-    model.config._attn_implementation_internal = "flash_stand_in"
-    for module in model.modules():
-        if hasattr(module, "config"):
-            module.config._attn_implementation_internal = "flash_stand_in"
-    watch = ss.watch(model, probe=ids, rows=None, every=1, errors="raise")
-    watch.step()
-    np.testing.assert_allclose(watch.dataset["pattern"].values[1], expected["pattern"].values[0], atol=1e-4)
-    assert model.config._attn_implementation == "flash_stand_in"

@@ -94,8 +94,9 @@ def confusion(seed: int) -> dict[str, dict[str, int]]:
         show(snapshot)
         watch.step()
     table = {kind: dict.fromkeys([*KINDS.values(), "nothing"], 0) for kind in KINDS}
+    verdicts = watch.verdicts
     for number, head in enumerate(heads):
-        names = {v.name for v in watch.verdicts if v.head == number} & set(KINDS.values())
+        names = {v.name for v in verdicts if v.head == number} & set(KINDS.values())
         for name in names or {"nothing"}:
             table[head.kind][name] += 1
     return table

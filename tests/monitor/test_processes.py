@@ -123,7 +123,7 @@ def check_between(kind: str, _: Path) -> None:
     assert same(trained(False), trained(True)), f"{kind}: a snapshot before the update changed it"
 
 
-def check_heads(kind: str, _: Path) -> None:
+def check_heads(*_: object) -> None:
     """Heads that are shared out have the numbers of the whole model, in its order; one process alone is refused."""
     torch.manual_seed(3)
     whole = Splittable()
@@ -143,7 +143,7 @@ def check_heads(kind: str, _: Path) -> None:
             np.testing.assert_allclose(watch.dataset[name][0], values[0], atol=1e-5, err_msg=str(name))
 
 
-def check_pipeline(kind: str, _: Path) -> None:
+def check_pipeline(*_: object) -> None:
     """Each process has one layer, and sends what it computes to the next; both know the numbers of both."""
     torch.manual_seed(3)
     whole = Splittable()
@@ -165,31 +165,34 @@ def check_pipeline(kind: str, _: Path) -> None:
         np.testing.assert_allclose(found.dataset[name], expected[name], rtol=1e-6, err_msg=name)
 
 
-def work(rank: int, port: int, folder: str, check: Callable[[str, Path], None], kind: str) -> None:
+Checks = tuple[Callable[[str, Path], None], ...]
+
+
+def work(rank: int, port: int, folder: str, checks: Checks, kind: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", rank=rank, world_size=2)
     try:
-        check(kind, Path(folder) / "a.zarr")
+        for check in checks:
+            check(kind, Path(folder) / "a.zarr")
     finally:
         distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("check", "kind"),
+    ("checks", "kind"),
     [
-        (check_heads, "tensor"),  # the others take several seconds each
-        pytest.param(check_pipeline, "pipeline", marks=pytest.mark.slow),
-        *(pytest.param(check_training, k, marks=pytest.mark.slow) for k in ("ddp", "fsdp1", "fsdp2", "tensor")),
-        *(pytest.param(check_between, kind, marks=pytest.mark.slow) for kind in ("ddp", "fsdp1", "fsdp2")),
+        ((check_heads, check_pipeline), "shared out"),  # the others take several seconds each
+        *(pytest.param((check_training, check_between), k, marks=pytest.mark.slow) for k in ("ddp", "fsdp1", "fsdp2")),
+        pytest.param((check_training,), "tensor", marks=pytest.mark.slow),
     ],
 )
-def test_two_processes(tmp_path: Path, check: Callable[[str, Path], None], kind: str) -> None:
+def test_two_processes(tmp_path: Path, checks: Checks, kind: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(work, (port, str(tmp_path), check, kind), nprocs=2)
-    if check is check_training:
+    multiprocessing.spawn(work, (port, str(tmp_path), checks, kind), nprocs=2)
+    if check_training in checks:
         snapshots = read_snapshots(tmp_path / "a.zarr")
         assert snapshots["step"].values.tolist() == [0, 1, 2, 3]
         assert set(snapshots["status"].values) == {"ok"}

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import scansnap as ss
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, head_quantity, quantities
+from scansnap.monitor.quantities import HEAD_QUANTITIES, Profile, Rows, head_quantity, quantities
 from tests.monitor.small_models import ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2
@@ -103,6 +103,57 @@ def test_quantities_of_all_rows(mask: str) -> None:
     for name, rows in names.items():
         np.testing.assert_allclose(watch.dataset[name].values[0, 0], expected(name, rows), rtol=2e-6, err_msg=name)
     assert watch.dataset["attention_kind"].values.tolist() == ["self" if mask == "all" else "causal"]
+
+
+class SinkAttention(nn.Module):
+    """Attention with the logit of a learned sink for each head, written by hand as in gpt-oss."""
+
+    def __init__(self, inner: Given) -> None:
+        super().__init__()
+        self.inner, self.sinks = inner, nn.Parameter(torch.tensor([0.5, 3.0]))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        self.inner(ids)
+        column = self.sinks[:, None, None].expand(len(ids), -1, ids.shape[1], 1)
+        scores = torch.cat([self.inner.weights, column], -1)
+        return (scores - scores.amax(-1, keepdim=True)).softmax(-1)[..., :-1]
+
+
+def test_a_learned_sink_takes_its_share() -> None:
+    """Which is no key: what lies on keys is normalized for entropy and effective keys, and not for single weights."""
+    model, probe = SinkAttention(Given()), ids(WINDOWS, LENGTH)
+    looks = ss.watch(model, probe=probe, rows=None, errors="raise").dataset.isel(step=0, layer=1)
+    with torch.no_grad():
+        model(probe)
+    logits = model.inner.weights.double()
+    p = torch.cat([logits, model.sinks.detach()[:, None, None].expand(WINDOWS, -1, LENGTH, 1)], -1).softmax(-1)
+    np.testing.assert_allclose(looks["learned_sink"], p[..., -1].mean((0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(looks["top_1"], p[:, :, 1:, :-1].amax(-1).mean((0, 2)), rtol=1e-5)
+    for name in ("entropy", "effective_keys"):
+        np.testing.assert_allclose(looks[name], expected(name, slow(logits, None)[name]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "document_ids"])
+def test_packed_documents(name: str) -> None:
+    """The first token of each row's own document is the possible sink; a head on it has not collapsed."""
+    starts = torch.tensor([[0, 5, 9], [0, 3, 10]])
+
+    class OnFirst(nn.Module):
+        def forward(self, input_ids: Tensor, **documents: Tensor) -> Tensor:
+            t = torch.arange(LENGTH)
+            document = (t >= starts[..., None]).sum(1)
+            document = torch.cat([document, document[:1] * 0])[: len(input_ids)]  # repeated tokens are one document
+            shown = (document[:, None] == document[:, :, None]) & (t[:, None] >= t)
+            is_first = (document != document.roll(1, 1)) | (t == 0)
+            key = 60.0 * is_first[:, None, :, None]
+            return functional.scaled_dot_product_attention(torch.ones_like(key), key, key, shown[:, None])
+
+    t = torch.arange(LENGTH)
+    number = (t >= starts[..., None]).sum(1)
+    given = {"document_ids": number, "position_ids": t - starts.gather(1, number - 1)}[name]
+    watch = ss.watch(OnFirst(), probe={"input_ids": ids(2, LENGTH), name: given}, rows=None, errors="raise")
+    assert watch.dataset["first_token"].item() == pytest.approx(1.0, abs=1e-6)
+    assert {verdict.name for verdict in watch.verdicts} == {"sink", "sparse"}
 
 
 def test_padding_does_not_count() -> None:
@@ -264,6 +315,24 @@ def test_where_most_attention_lies() -> None:
             assert found[f"{name}_weight"].values[h] == pytest.approx(max(means.values()), rel=1e-5)
 
 
+def test_a_profile_of_repeated_tokens() -> None:
+    """A quantity of one's own; NaN where the probe has no token ids, and so no windows of repeated tokens."""
+
+    @head_quantity(long_name="attention at the distance that has most of it", reduction="peak", sample="repeated")
+    def repeated_offset(rows: Rows) -> Profile:
+        return rows.by_offset
+
+    for model, probe, is_known in (
+        (Given(), ids(), True),
+        (nn.MultiheadAttention(8, 2), 3 * (torch.randn(5, 2, 8),), False),
+    ):
+        looks = ss.watch(
+            model, probe=probe, record=("offset_weight", repeated_offset), rows=None, errors="raise"
+        ).dataset
+        assert np.isfinite(looks["repeated_offset"].values).all() == is_known
+        assert np.isfinite(looks["offset_weight"].values).all()
+
+
 def test_entropy_bound() -> None:
     """It holds for 20,000 rows of logits of every size, and is attained by one logit above others that are equal."""
     generator = torch.Generator().manual_seed(0)
@@ -288,6 +357,8 @@ def test_far_weight() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
 
-    watch = ss.watch(Even(), probe=torch.zeros(1, 1, 1600, 2), rows=None, record=("far_weight",), errors="raise")
+    record = ("far_weight", "head_similarity")
+    watch = ss.watch(Even(), probe=torch.zeros(1, 1, 1600, 2), rows=None, record=record, errors="raise")
+    assert np.isnan(watch.dataset["head_similarity"].item())  # there is no other head
     expected = np.mean([(t - 1000) / (t + 1) for t in range(1001, 1600)])
     assert watch.dataset["far_weight"].item() == pytest.approx(expected, rel=1e-5)

@@ -9,7 +9,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
 from scansnap.monitor.verdicts import HeadVerdict, by_kind, judge_heads, unjudged_verdicts
-from tests.monitor.looks import Weights, anywhere, even, first, look, missing, previous, series, softmax
+from tests.monitor.looks import Weights, anywhere, even, first, look, missing, on_key, previous, series, softmax
 
 LENGTHS = (6, 24, 96)
 
@@ -59,6 +59,19 @@ def test_one_hot_rows_are_a_collapse_unless_they_have_a_name(length: int) -> Non
     assert "collapsed" not in names(look(0, heads(anywhere(length, 0.99, rng)), prefix=0.9))
 
 
+def test_a_place_has_one_name_from_when_it_is_that_place() -> None:
+    """A head that turns to another key begins anew; a sink or one token is not also a token or a position."""
+    rows = np.arange(24)
+    turned = series([heads(on_key(np.maximum(rows - back, 0), 0.9)) for back in (3, 3, 5, 5)])
+    assert [v.since for v in judge_heads(turned, ["fixed-offset"])] == [100]
+    kinds = {"sink", "one-token", "one-position"}
+    for position, known, unknown in ((0, "sink", "sink"), (4, "one-token", "one-position")):
+        once = look(0, heads(on_key(np.minimum(rows, position), 0.9)))
+        assert names(once) & kinds == {unknown}
+        once["token_weight"][...], once["token_id"][...] = 0.9, 17  # the same token there in all windows
+        assert names(once) & kinds == {known}
+
+
 def test_the_gradient_left_to_a_collapsed_head_is_bounded_as_said() -> None:
     """The trace of the softmax's Jacobian, by finite differences, against 2 (1 - top_1) of an even row's."""
     rng = np.random.default_rng(1)
@@ -96,10 +109,33 @@ def test_sparse_means_the_square_root_of_the_keys() -> None:
         assert ("sparse" in names(look(0, heads(weights)))) == holds
 
 
-def test_induction_is_read_from_the_repeated_probe() -> None:
-    assert "induction-like" in names(look(0, heads(even(8)), prefix=0.55))
-    assert "induction-like" not in names(look(0, heads(even(8)), prefix=0.45))
-    assert names(look(0, heads(even(8)), prefix=np.nan)) == {"uniform"}
+@pytest.mark.parametrize(
+    ("name", "quantity", "severity", "forgives"),
+    [
+        ("induction-like", "prefix_matching", "pattern", False),
+        ("dormant", "dormant_rows", "notice", True),
+        ("learned-sink", "learned_sink", "notice", True),
+    ],
+)
+def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: str, forgives: bool) -> None:
+    """From half on; one snapshot just below ends nothing where that is forgiven; an unknown share says nothing.
+
+    Induction heads and those on a learned sink attend to a key that has a name, so that they have not collapsed.
+    """
+    shares = series([heads(anywhere(24, 0.99, np.random.default_rng(0)))] * 4)
+    for values, since in (
+        ((0.4, 0.51, 0.51, 0.51), 50),
+        ((0.6, 0.6, 0.46, 0.6), 0 if forgives else 150),
+        ((0.6, 0.6, 0.44, 0.6), 150),
+        ((0.6, 0.6, 0.6, 0.49), 0 if forgives else None),
+        ((0.6, 0.6, 0.49, 0.49), None),
+        ((0.6, 0.6, 0.6, np.nan), None),
+    ):
+        shares[quantity][:, 0, 0] = np.array(values)
+        verdicts = {v.name: v for v in judge_heads(shares)}
+        assert (name in verdicts) == (since is not None), values
+        assert since is None or (verdicts[name].since, verdicts[name].severity) == (since, severity), values
+        assert ("collapsed" in verdicts) == (since is None or name == "dormant"), values
 
 
 def logits(values: list[float] | Weights, every: int = 50) -> list[HeadVerdict]:

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.monitor import attention, snapshot
-from scansnap.monitor.snapshot import Measurement, PendingSnapshot
+from scansnap.monitor.dataset import Snapshot
+from scansnap.monitor.snapshot import PendingSnapshot
 from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
@@ -271,23 +272,21 @@ def test_attention_by_hand_beside_seen_attention_is_said() -> None:
 
 
 def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    for at_once in (1 << 21, 200):
-        monkeypatch.setitem(attention.MAX_WEIGHTS, "cpu", at_once)
+    def moved(rows: int | None) -> Watch:
         trained = model()
-        watch = ss.watch(trained, probe=ids(), rows=None, errors="raise")
+        watch = ss.watch(trained, probe=ids(), rows=rows, errors="raise")
         trained.blocks[0].attn.c_attn.weight.data.mul_(1.5)  # type: ignore[union-attr, operator]
         watch.step(50)
-        looks.append(watch.dataset)
-    for name in looks[0].data_vars:
-        np.testing.assert_allclose(looks[1][name], looks[0][name], rtol=1e-6, err_msg=str(name))
+        return watch
+
+    whole = moved(None).dataset
     monkeypatch.setattr(snapshot, "MAX_FOLLOWED", 2 * 3 * 2 * LENGTH * 4)  # four of eight rows
-    trained = model()
-    watch = ss.watch(trained, probe=ids(), rows=24, errors="raise")
-    trained.blocks[0].attn.c_attn.weight.data.mul_(1.5)  # type: ignore[union-attr, operator]
-    watch.step(50)
-    np.testing.assert_allclose(watch.dataset["moved"][1], looks[0]["moved"][1], rtol=0.5)
+    watch = moved(24)
+    np.testing.assert_allclose(watch.dataset["moved"][1], whole["moved"][1], rtol=0.5)
     assert watch._taker.layers["blocks.0.attn"].before.shape == (3, 2, 4, LENGTH)  # type: ignore[union-attr]
+    monkeypatch.setitem(attention.MAX_WEIGHTS, "cpu", 200)
+    for name, values in moved(None).dataset.data_vars.items():
+        np.testing.assert_allclose(values, whole[name], rtol=1e-6, err_msg=str(name))
 
 
 def test_long_contexts_are_seen_without_their_whole_weights() -> None:
@@ -331,7 +330,7 @@ class Slow:
     def _begin_slowly(self) -> PendingSnapshot:
         measured = self._begin().read()
 
-        def read() -> Measurement:
+        def read() -> Snapshot:
             self.reads += 1
             return measured
 
@@ -379,7 +378,7 @@ from tests.monitor.test_watch import Slow, ids, model
 
 watch = ss.watch(model(), probe=ids(), every=1, store=sys.argv[1], errors="raise")
 slow = Slow(watch, pytest.MonkeyPatch())
-store.APPEND_SECONDS = 0.0  # it would be appended to the arrays at the end, when zarr cannot write any more
+store.BLOCK = 1  # it would be appended to the arrays at the end, when zarr cannot write any more
 watch.step()
 """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from scansnap.runtime.errors import InputError, StoreError
 from scansnap.text import train as module
 from scansnap.text.model_file import load_model, model_folder
 from scansnap.text.options import RecordSchedule, TextOptions, TextShape, default_records, text_options
-from tests.small_text import SMALL
+from tests.small_text import SMALL, small_corpus
 
 
 def assert_same(run: xr.Dataset, other: xr.Dataset) -> None:
@@ -63,10 +63,14 @@ def test_the_callers_random_numbers_are_left_alone(corpus: Corpus) -> None:
     assert_same(first, ss.train_text(corpus, steps=3, record_every=1, **SMALL))
 
 
-@pytest.mark.parametrize("stop", [1, 4, 9])
 @pytest.mark.parametrize(
-    "changes",
-    [{"momentum": 0.9}, {"optimizer": "adamw"}, {"schedule": "linear"}, {"model": "yz", "lr_y": 5.0}],
+    ("changes", "stop"),
+    [
+        ({"momentum": 0.9}, 1),
+        ({"optimizer": "adamw"}, 4),
+        ({"optimizer": "adamw", "schedule": "linear"}, 9),
+        ({"model": "yz", "lr_y": 5.0}, 4),
+    ],
     ids=["momentum", "adamw", "falling rate", "yz"],
 )
 def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
@@ -98,56 +102,55 @@ def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
     assert all(torch.equal(finished.model.state_dict()[name], value) for name, value in stored.state_dict().items())
 
 
-PROGRAM = """
-import json
-import sys
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """That of a program that reads the same corpus from `text` as this process."""
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text").mkdir()
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+KILLED = """
+import json, os, signal, sys
 import scansnap as ss
+from scansnap.corpus.batches import Columns
 from scansnap.text import train
-train.CHECKPOINT_SECONDS = 0.05
-corpus = ss.read_corpus(sys.argv[1])
-ss.train_text(corpus, **json.loads(sys.argv[3]), store=sys.argv[2])
+
+train.CHECKPOINT_SECONDS = 0.0
+at = Columns.at
+Columns.at = lambda self, step, *rows: os.kill(os.getpid(), signal.SIGKILL) if step == 7 else at(self, step, *rows)
+ss.train_text(ss.read_corpus(sys.argv[1]), **json.loads(sys.argv[3]), store=sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("model", [{"width": 12, "feed_forward": 8}, {"model": "yz"}], ids=["transformer", "yz"])
-def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path, model: dict[str, Any]) -> None:
-    from tests.small_text import small_corpus
-
-    (tmp_path / "text").mkdir()
-    environment = {**os.environ, "SCANSNAP_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-        corpus = small_corpus(tmp_path / "text")
-    store = tmp_path / "run.zarr"
-    arguments = {"steps": 600, "record_every": 20, "window": 7, "batch_size": 4, **model}
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "text"), str(store), json.dumps(arguments)]
-    program = subprocess.Popen(command, env=environment)
-    checkpoint = store / ".checkpoint.npz"
-    while program.poll() is None and not checkpoint.exists():
-        time.sleep(0.05)
-    program.send_signal(signal.SIGKILL)
-    program.wait()
-    assert checkpoint.exists()
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path, environment: dict[str, str]) -> None:
+    corpus, store = small_corpus(tmp_path / "text"), tmp_path / "run.zarr"
+    arguments = {"steps": 12, "record_every": 3, **SMALL}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "text"), str(store), json.dumps(arguments)]
+    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    with pytest.raises(StoreError, match=r"unfinished run \(7 of 12 steps\)"):
+        ss.load(store)
     assert_same(ss.train_text(corpus, **arguments, store=store), ss.train_text(corpus, **arguments))
 
 
-def test_several_processes_share_the_batch(tmp_path: Path) -> None:
+def test_several_processes_share_the_batch(tmp_path: Path, environment: dict[str, str]) -> None:
     """Without dropout, two processes compute the same as one, to rounding; only the first writes."""
-    from tests.small_text import small_corpus
-
-    (tmp_path / "text").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-        corpus = small_corpus(tmp_path / "text")
-    words = (
-        f"torch.distributed.run --nproc_per_node 2 --standalone -m scansnap text train {tmp_path / 'text'} --steps 8 "
-    )
-    words += "--record-every 2 --width 12 --lr-y 1 --feed-forward 8 --window 7 --batch-size 4 --dropout 0 --store"
-    command = [sys.executable, "-m", *words.split(), str(tmp_path / "two.zarr")]
-    environment = {**os.environ, "SCANSNAP_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
-    assert process.returncode == 0, process.stderr[-2000:]
-    assert process.stdout.count("result:") == 1
+    corpus = small_corpus(tmp_path / "text")
+    words = f"-m scansnap text train {tmp_path / 'text'} --steps 8 --record-every 2 --width 12 --lr-y 1"
+    words += f" --feed-forward 8 --window 7 --batch-size 4 --dropout 0 --store {tmp_path / 'two.zarr'}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # as torchrun does
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *words.split()], env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=180)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert [text.count("result:") for text in printed] == [1, 0]
     two = ss.load(tmp_path / "two.zarr")
     single = ss.train_text(
         corpus, steps=8, record_every=2, width=12, feed_forward=8, window=7, batch_size=4, dropout=0.0, lr_y=1.0
@@ -175,16 +178,11 @@ def test_a_diverging_run_says_so_and_keeps_its_records(corpus: Corpus, tmp_path:
 
 def test_a_model_is_saved_if_it_is_small_or_asked_for(corpus: Corpus, tmp_path: Path, monkeypatch) -> None:
     yz = {"model": "yz", "window": 7, "batch_size": 4, "steps": 2}
-    for name, limit, wanted, is_there in (
-        ("small", 2**30, "auto", True),
-        ("large", 10, "auto", False),
-        ("always", 10, "always", True),
-        ("never", 2**30, "never", False),
-    ):
+    for limit, wanted, is_there in ((10, "always", True), (2**30, "never", False), (10, "auto", False)):
         monkeypatch.setattr("scansnap.text.options.LARGE_MODEL", limit)
-        run = ss.train_text(corpus, **yz, save_model=wanted, store=tmp_path / name)
-        assert model_folder(tmp_path / name).exists() == is_there
-        assert_same(run, ss.train_text(corpus, **yz, save_model=wanted, store=tmp_path / name))  # read again
+        run = ss.train_text(corpus, **yz, save_model=wanted, store=tmp_path / wanted)
+        assert model_folder(tmp_path / wanted).exists() == is_there
+    assert_same(run, ss.train_text(corpus, **yz, store=tmp_path / "auto"))  # read again without its model
 
 
 def test_the_trained_model_is_saved_with_its_tokenizer(corpus: Corpus, tmp_path: Path) -> None:

@@ -72,10 +72,12 @@ def test_the_weights_are_those_the_fused_kernels_use(positions: str, norm: str) 
         nn.init.normal_(ours.relative.table)
     x, bias = ours._encode_positions(ours.embedding[ids()])
     for weights, block in zip(ours.attention(ids()), ours.layers, strict=True):
-        fused, explicit = block(x, bias), block(x, bias, weights)
-        assert torch.allclose(fused, explicit, atol=1e-12)
-        assert not torch.allclose(fused, block(x, bias, weights.flip(0)), atol=1e-6)  # other weights would differ
-        x = fused
+        inner = block.norm_attention(x) if norm == "pre" else x
+        (value,) = block._project(inner, block.value)
+        fused = block._attend(inner, bias)
+        assert torch.allclose(fused, block._merge_heads(weights @ value), atol=1e-12)
+        assert not torch.allclose(fused, block._merge_heads(weights.flip(0) @ value), atol=1e-6)  # others would differ
+        x = block(x, bias)
 
 
 @pytest.mark.parametrize("positions", ["none", "sinusoidal", "alibi", "t5"])

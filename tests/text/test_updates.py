@@ -62,34 +62,35 @@ class Plain(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+OPTIMIZERS: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, float]]] = {
+    "sgd": ({}, torch.optim.SGD, {"lr": 5.0}),
+    "momentum": ({"momentum": 0.9, "clip": None}, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "adam": ({"optimizer": "adam", "restart_every": 10}, torch.optim.Adam, {"lr": 0.01}),
+    "adamw": (
+        {"optimizer": "adamw", "weight_decay": 0.1},
+        torch.optim.AdamW,
+        {"lr": 0.01, "weight_decay": 0.1},
+    ),
+}
+"""Our options, and PyTorch's optimizer with its own."""
+
+
 @pytest.mark.parametrize(
-    ("settings", "optimizer"),
+    ("name", "schedule", "share"),
     [
-        ({"lr_y": 5.0, "lr_z": 5.0}, lambda p: torch.optim.SGD(p, lr=5.0)),
-        ({"momentum": 0.9, "clip": None, "lr_y": 0.1, "lr_z": 0.1}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
-        (
-            {"optimizer": "adam", "lr_y": 0.01, "lr_z": 0.01, "restart_every": 10},
-            lambda p: torch.optim.Adam(p, lr=0.01),
-        ),
-        (
-            {"optimizer": "adamw", "lr_y": 0.01, "lr_z": 0.01, "weight_decay": 0.1},
-            lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
-        ),
+        *((name, "constant", lambda x: 1.0) for name in OPTIMIZERS),
+        ("momentum", "linear", lambda x: 1 - x),
+        ("adamw", Linear(end=0.3), lambda x: 1 - 0.7 * x),
     ],
-    ids=["sgd", "momentum", "adam", "adamw"],
+    ids=[*OPTIMIZERS, "momentum, linear", "adamw, linear to 0.3"],
 )
-@pytest.mark.parametrize(
-    ("schedule", "share"),
-    [("constant", lambda x: 1.0), ("linear", lambda x: 1 - x), (Linear(end=0.3), lambda x: 1 - 0.7 * x)],
-    ids=["constant", "linear", "linear to 0.3"],
-)
-def test_updates_are_those_of_the_plain_loop(
-    corpus: Corpus, settings: dict[str, Any], optimizer: Any, schedule: Any, share: Any
-) -> None:
+def test_updates_are_those_of_the_plain_loop(corpus: Corpus, name: str, schedule: Any, share: Any) -> None:
     """With PyTorch's own scheduler around it; 25 updates."""
+    changes, optimizer, theirs_options = OPTIMIZERS[name]
+    settings = {"lr_y": theirs_options["lr"], "lr_z": theirs_options["lr"], **changes}
     updates = learner(corpus, settings)
     plain, clip, steps = Plain(updates.model), options(**settings).clip, 25
-    theirs, every = optimizer(plain.parameters()), settings.get("restart_every", steps)
+    theirs, every = optimizer(plain.parameters(), **theirs_options), settings.get("restart_every", steps)
     falling = torch.optim.lr_scheduler.LambdaLR(theirs, lambda k: share(k / steps))
     share_after = shares(schedule, steps)
     for step, inputs, targets in batches(corpus, range(steps)):
@@ -170,7 +171,7 @@ def test_capturing_a_graph_leaves_everything_as_it_was(
     later = batches(corpus, range(start, start + 5))
     expected = [float(plain.update(*batch, share_after(batch[0]))) for batch in later]
     monkeypatch.setattr(TransformerUpdates, "_captures", True)
-    monkeypatch.setattr("scansnap.text.updates.capture", fake_capture)
+    monkeypatch.setattr("scansnap.text.updates.capture_graph", fake_capture)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     assert [float(captured.update(*batch, share_after(batch[0]))) for batch in later] == expected
 

@@ -130,10 +130,14 @@ def compare(
     from scansnap.monitor.compare import compare_runs
     from scansnap.monitor.store import read_snapshots
 
-    found = compare_runs(read_snapshots(first), read_snapshots(second), by_rate=by_rate, tolerance=tolerance)
+    runs = read_snapshots(first), read_snapshots(second)
+    found = compare_runs(*runs, by_rate=by_rate, tolerance=tolerance)
     if json:
         common.echo_json([asdict(difference) for difference in found])
         return
+    sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
+    if sizes[0] != sizes[1]:
+        echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")
     for difference in found:
         echo(str(difference))
     if not found:
@@ -161,10 +165,10 @@ def demo(
         raise InputError(f"--store is '{store}', which exists already: give another name.")
     began = time.perf_counter()
     with _demo_view(steps, quiet=json) as on_snapshot:
-        watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
+        watching = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
     snapshots = watching.dataset
     if not json:
-        echo(story(snapshots, losses))
+        echo(story(snapshots))
     _report(snapshots, page, json, ("prefix_matching", *most_inductive(snapshots)))
     if not json:
         if store is not None:

@@ -64,11 +64,6 @@ class AttentionCall(ABC):
         """B, H, T, S."""
 
     @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """The type of the model's queries and keys, or logits."""
-
-    @property
     def width(self) -> int:
         """The channels of a query, where they are known, or 0."""
         return 0
@@ -119,7 +114,6 @@ class ProductCall(AttentionCall):
     value: Tensor | None  # (B, G, S, e)
     scale: float
     mask: Tensor | None = None  # broadcasts to (B, H, T, S): True where a key is visible, or added to the logits
-    bias: Tensor | None = None  # the same, added to the logits
     is_causal: bool = False  # query t sees keys 0 ... t
     modify: Callable[[Tensor, Tensor], Tensor] | None = None  # of logits (B, H, r, S) and rows (B, r)
     is_cross: bool = False
@@ -129,10 +123,6 @@ class ProductCall(AttentionCall):
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         return *self.query.shape[:3], self.key.shape[2]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.query.dtype
 
     @property
     def width(self) -> int:
@@ -150,10 +140,7 @@ class ProductCall(AttentionCall):
             logits = self.modify(logits, positions)
         if self.is_causal:
             logits.masked_fill_(_later_keys(keys, positions), -math.inf)
-        for mask in (self.bias, self.mask):
-            if mask is not None:
-                logits = _masked(logits, take_rows(mask, positions))
-        return logits
+        return logits if self.mask is None else _masked(logits, take_rows(self.mask, positions))
 
     def output(self, positions: Tensor) -> Tensor:
         """The output of the rows, (B, H, r, e)."""
@@ -167,8 +154,8 @@ class ProductCall(AttentionCall):
         return torch.cat([part.view(windows, self.sizes[1], -1, width) for part in parts], 2)
 
     def first_window(self) -> ProductCall:
-        mask, bias = (None if t is None else t[:1] for t in (self.mask, self.bias))
-        return replace(self, query=self.query[:1], key=self.key[:1], value=None, mask=mask, bias=bias)
+        mask = None if self.mask is None else self.mask[:1]
+        return replace(self, query=self.query[:1], key=self.key[:1], value=None, mask=mask)
 
 
 @dataclass(frozen=True)
@@ -184,10 +171,6 @@ class ScoredCall(AttentionCall):
     def sizes(self) -> tuple[int, int, int, int]:
         windows, heads, queries, keys = self.scores.shape
         return windows, heads, queries, keys
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.scores.dtype
 
     def logits(self, positions: Tensor) -> Tensor:
         logits = precise(take_rows(self.scores, positions))

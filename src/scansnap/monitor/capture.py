@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,9 @@ from scansnap.monitor.torch_attention import (
     put_multi_head,
     split_heads,
 )
+
+if TYPE_CHECKING:
+    from scansnap.monitor.snapshot import SnapshotPass
 
 SOFTMAX = (
     functional.softmax,
@@ -83,21 +86,6 @@ class AllCaptured(BaseException):
     """Ends a forward pass after its last attention."""
 
 
-class Receiver(Protocol):
-    """What receives the attention that is captured."""
-
-    is_first: bool  # whether this is the pass that finds the layers
-
-    def add(self, name: str, call: AttentionCall) -> None:
-        """Take a call by the module of this name."""
-
-    def checked_rows(self, name: str) -> Tensor:
-        """The rows (B, r) that the first pass replaces by what the weights give."""
-
-    def is_complete(self) -> bool:
-        """Whether nothing more is to be captured in this pass."""
-
-
 @dataclass(frozen=True)
 class AnnouncedModule:
     """Attention that is written by hand: what its module's softmax is given, or queries and keys from its input.
@@ -124,7 +112,7 @@ class Capture(TorchFunctionMode):
         model: nn.Module,
         windows: int,
         announced: Sequence[AnnouncedModule],
-        receiver: Receiver,
+        receiver: SnapshotPass,
         *,
         found: Mapping[str, nn.Module] | None = None,
         lengths: set[int] | None = None,

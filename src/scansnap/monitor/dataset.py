@@ -15,8 +15,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.monitor.quantities import HeadQuantity
+from scansnap.monitor.quantities import HeadQuantity, QuantityError
 from scansnap.results.dataset import attributes
+from scansnap.runtime.errors import ScanSnapError
 
 HEADS = ("step", "layer", "head")
 
@@ -31,19 +32,32 @@ SAME = 0.01
 """Attention that differs by this share or less is the same up to rounding and differences between machines."""
 
 
+class SnapshotError(ScanSnapError):
+    """A snapshot without a result, which smaller pieces would not change; the message is the reason."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What one snapshot measured; with a `reason` some of it is not there, or all of it: `values` is empty."""
 
-    step: int
-    values: Mapping[str, NDArray[np.float64]]  # (layer, head)
+    values: Mapping[str, NDArray[np.float64]]  # (layer, head), with `FINITE`; NaN where a logit is not finite
     pattern: NDArray[np.float32] | None = None  # (layer, head, row, key)
     reason: str = ""
+    failures: Mapping[str, QuantityError] = field(default_factory=dict)  # by the name of the quantity
+    step: int = 0
     scalars: Mapping[str, float] = field(default_factory=dict)  # the loss and the learning rate
 
     @property
     def status(self) -> str:
         return "ok" if not self.reason else "partial" if self.values else "missing"
+
+    def check(self) -> Snapshot:
+        """This snapshot; an error if anything went wrong."""
+        if self.reason:
+            raise SnapshotError(self.reason)
+        for failure in self.failures.values():
+            raise failure
+        return self
 
 
 @dataclass(frozen=True)
@@ -116,9 +130,9 @@ def list_snapshots(dataset: xr.Dataset) -> list[Snapshot]:
     texts = [dataset[name].values.tolist() for name in ("step", "status", "reason", LOSS, LEARNING_RATE)]
     return [
         Snapshot(
-            step,
             {} if status == "missing" else {name: a[i] for name, a in arrays.items()},
             reason=reason,
+            step=step,
             scalars={LOSS: loss, LEARNING_RATE: rate},
         )
         for i, (step, status, reason, loss, rate) in enumerate(zip(*texts, strict=True))

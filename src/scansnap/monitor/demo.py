@@ -41,8 +41,8 @@ def train_demo(
     store: str | Path | None = None,
     seed: int = 0,
     on_snapshot: Callable[[int, float, Watch], None] = lambda step, loss, watching: None,
-) -> tuple[Watch, dict[int, float]]:
-    """Train the model for `steps` steps and watch it; the watch, and the mean loss since the snapshot before by step.
+) -> Watch:
+    """Train the model for `steps` steps and watch it; the loss is the mean since the snapshot before.
 
     `on_snapshot` is called after each snapshot with the step, that loss and the watch.
     """
@@ -52,7 +52,6 @@ def train_demo(
     texts = torch.Generator().manual_seed(seed + 1)
     watching = watch(model, probe=verses(8, texts), every=every, store=store, tokens=WORDS)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses: dict[int, float] = {}
     recent: list[float] = []
     with watching, one_tensor_thread():  # products as small as these take longer on several threads
         for step in range(1, steps + 1):
@@ -61,13 +60,13 @@ def train_demo(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            watching.step()
             recent.append(loss.item())
+            mean = math.fsum(recent) / len(recent)
+            watching.step(loss=mean)
             if step % every == 0:
-                losses[step] = math.fsum(recent) / len(recent)
                 recent.clear()
-                on_snapshot(step, losses[step], watching)
-    return watching, losses
+                on_snapshot(step, mean, watching)
+    return watching
 
 
 def most_inductive(snapshots: xr.Dataset) -> tuple[int, int]:
@@ -77,23 +76,23 @@ def most_inductive(snapshots: xr.Dataset) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def story(snapshots: xr.Dataset, losses: dict[int, float]) -> str:
+def story(snapshots: xr.Dataset) -> str:
     """In words, what was seen to form, and when."""
     layer, head = most_inductive(snapshots)
     score, steps = snapshots["prefix_matching"].values[:, layer, head], snapshots["step"].values.tolist()
     where = f"layer {layer}, head {head}"
-    if score[-1] < MOST or not losses:
+    if score[-1] < MOST:
         return (
             f"no induction head has formed by step {steps[-1]:,}: {where} has {score[-1]:.0%} of its attention on "
             "what followed the same word before; train for longer"
         )
-    last_below = {limit: steps[int(np.flatnonzero(score < limit)[-1])] for limit in (0.1, MOST)}
-    loss = {limit: losses.get(step, math.nan) for limit, step in last_below.items()}
+    few, half = (int(np.flatnonzero(score < limit)[-1]) for limit in (0.1, MOST))  # the last snapshots below
+    loss = snapshots["loss"].values
     previous = snapshots["previous_token"].values[-1, 0]
     return (
-        f"{where} became an induction head: until step {last_below[0.1]:,} less than 10% of its attention was on what "
-        f"followed the same word before, after step {last_below[MOST]:,} more than half, at the end {score[-1]:.0%}\n"
-        f"the loss fell from {loss[0.1]:.2f} to {loss[MOST]:.2f} between these steps and is {losses[max(losses)]:.2f}; "
+        f"{where} became an induction head: until step {steps[few]:,} less than 10% of its attention was on what "
+        f"followed the same word before, after step {steps[half]:,} more than half, at the end {score[-1]:.0%}\n"
+        f"the loss fell from {loss[few]:.2f} to {loss[half]:.2f} between these steps and is {loss[-1]:.2f}; "
         f"in layer 0, head {int(previous.argmax())} attends most to the word before ({previous.max():.0%})"
     )
 

@@ -51,6 +51,8 @@ class LightningWatch(Callback):
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if trainer.global_step != self._step:  # batches that are accumulated are no step
             self._step = trainer.global_step
+            if loss is not None:
+                loss = loss * trainer.accumulate_grad_batches  # by which Lightning has divided it
             self.watch.step(self._step, loss=loss)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

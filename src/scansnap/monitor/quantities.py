@@ -149,7 +149,7 @@ class Rows:
         """Attention by the token that a key is."""
         totals, number = self.by_position.totals, (self.keys > 1).sum(2)[..., None]
         if self.tokens is None or self.vocabulary is None:
-            nothing = totals[..., :1] * 0
+            nothing = totals[..., :0]
             return Profile(nothing, nothing, nothing[0, 0])
         tokens = self.tokens.to(self.vocabulary.dtype).contiguous()
         index = torch.searchsorted(self.vocabulary, tokens)[:, None].expand_as(totals)
@@ -526,10 +526,6 @@ def entropy_bound(rows: Rows) -> Tensor:
     The paper bounds σ by the norms of W_QK and of the input; here it is measured, so that the bound is at least as
     tight.
     """
-    return _smallest_entropy(rows)
-
-
-def _smallest_entropy(rows: Rows) -> Tensor:
     number = rows.keys.to(rows.weights.dtype)
     is_seen = rows.logits != -math.inf
     mean = torch.where(is_seen, rows.logits, 0.0).sum(-1) / number
@@ -543,7 +539,9 @@ def _smallest_entropy(rows: Rows) -> Tensor:
 @head_quantity(long_name="entropy above the smallest that the size of the logits allows", units="nats")
 def entropy_margin(rows: Rows) -> Tensor:
     """entropy - `entropy_bound`: 0 where all attention goes to one key as sharply as such logits can."""
-    return rows.of_more_than(1, rows.entropy) - _smallest_entropy(rows)
+    bound = entropy_bound.of(rows, rows.keys.shape)
+    assert isinstance(bound, Tensor)
+    return rows.of_more_than(1, rows.entropy) - bound
 
 
 @HEAD_QUANTITIES.register("distance")

@@ -59,7 +59,8 @@ class Reductions:
             if quantity.reduction in ("mean", "max"):
                 self._groups.setdefault((quantity.sample, quantity.reduction), []).append(quantity)
         self._profiled = [quantity for quantity in record if quantity.reduction in ("peak", "place")]
-        self._profiles: dict[tuple[str, int], Profile] = {}  # by quantity and layer; totals and counts (head, n)
+        self._profiles: dict[tuple[str, int], Profile] = {}  # by quantity and n; totals and counts (layer, head, n)
+        self._same: dict[str, str] = {}  # the quantity whose profile this one reads too
         self._totals, self._counts = {}, {}  # each (quantity, layer, head)
         for group, members in self._groups.items():
             start = -math.inf if group[1] == "max" else 0.0
@@ -109,9 +110,14 @@ class Reductions:
                 torch.maximum(totals, largest.to(totals), out=totals)
             else:
                 totals.add_(torch.where(does_count, values, 0.0).sum((2, 4), dtype=torch.float64).to(totals.device))
+        added: list[tuple[Profile, str]] = []
         for quantity in self._profiled:
             if (rows := samples.get(quantity.sample)) is not None:
-                self._add_profile(quantity, rows, parts[0].layer, number)
+                profile = self._values_of(quantity, rows, rows.keys.shape)
+                self._same[quantity.name] = next((name for p, name in added if p is profile), quantity.name)
+                if profile is not None and self._same[quantity.name] == quantity.name:
+                    added.append((profile, quantity.name))
+                    self._add_profile(quantity.name, profile, layers)
         for weights, part in zip(followed, parts, strict=bool(followed)):
             weights.copy_(part.samples["probe"].weights[:, :, : weights.shape[2]])
 
@@ -129,19 +135,15 @@ class Reductions:
                 self.failures[quantity.name] = error.without_frames()
         return None
 
-    def _add_profile(self, quantity: HeadQuantity, rows: Rows, first_layer: int, number: int) -> None:
-        """Add the rows of `number` layers, summed over windows."""
-        profile = self._values_of(quantity, rows, rows.keys.shape)
-        if profile is None:
-            return
-        totals, counts = (t.unflatten(0, (number, -1)).sum(1).double() for t in profile[:2])  # (layer, H, n)
-        for i in range(number):
-            key = quantity.name, first_layer + i
-            before = self._profiles.get(key)
-            if before is not None and before.totals.shape == totals[i].shape:  # a function may show other windows
-                totals[i] += before.totals
-                counts[i] += before.counts
-            self._profiles[key] = Profile(totals[i], counts[i], profile.labels)
+    def _add_profile(self, name: str, profile: Profile, layers: slice) -> None:
+        """Add the rows of some layers, summed over windows; layers may have other numbers of candidates."""
+        size = len(profile.labels)
+        if (name, size) not in self._profiles:
+            zeros = torch.zeros((2, *self.is_bad.shape, size), dtype=torch.float64, device=self.is_bad.device)
+            self._profiles[name, size] = Profile(*zeros, profile.labels)
+        for sums, values in zip(self._profiles[name, size][:2], profile[:2], strict=True):
+            of_layers = values.unflatten(0, (layers.stop - layers.start, -1)).sum(1)  # (layer, H, n)
+            sums[layers, : of_layers.shape[1]] += of_layers.to(sums)
 
     def values(self) -> Tensor:
         """Each quantity of each layer and head (quantity, layer, head).
@@ -164,10 +166,10 @@ class Reductions:
     def _largest(self, quantity: HeadQuantity) -> Tensor:
         """The largest mean of a profile, or its place (layer, head), among candidates that enough rows could choose."""
         result = torch.full(self.is_bad.shape, math.nan, dtype=torch.float64, device=self.is_bad.device)
-        for (name, layer), (totals, counts, labels) in self._profiles.items():
-            if name == quantity.name:
+        for (name, size), (totals, counts, labels) in self._profiles.items():
+            if name == self._same.get(quantity.name) and size:
                 does_count = (counts > 0) & (counts >= ENOUGH * counts.amax(-1, keepdim=True))
                 mean, place = torch.where(does_count, totals / counts, -math.inf).max(-1)
-                value = mean if quantity.reduction == "peak" else labels[place].double()
-                result[layer, : len(mean)] = torch.where(does_count.any(-1), value, math.nan).to(result.device)
+                value = mean if quantity.reduction == "peak" else labels.to(place.device)[place].double()
+                result = torch.where(does_count.any(-1), value, result)
         return result.masked_fill(self.is_bad, math.nan)

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from scansnap.monitor.attention import AttentionCall, AttentionKind, ProductCall, every_row, take_rows, visible_keys
 from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, OutputRecorder, uses_kernel, without_cache
 from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
+from scansnap.monitor.dataset import FINITE, Snapshot
 from scansnap.monitor.isolation import (
     SideEffects,
     are_several,
@@ -50,10 +50,6 @@ CHECKED = 16
 
 OF_DECODER = ("decoder", "tgt")
 """How the names of masks begin that are of a decoder's tokens, which the queries of cross-attention are."""
-
-
-class SnapshotError(ScanSnapError):
-    """A snapshot without a result, which smaller pieces would not change; the message is the reason."""
 
 
 class NoAttention(InputError):
@@ -284,30 +280,11 @@ class SnapshotPass:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What a snapshot measured."""
-
-    values: dict[str, NDArray[np.float64]]  # (layer, head); NaN where a logit is not finite
-    pattern: NDArray[np.float32]  # (layer, head, row, key)
-    finite: NDArray[np.float64]  # (layer, head): 1 if all logits are finite, or 0
-    reason: str  # why some of it is not there
-    failures: dict[str, QuantityError]  # by the name of the quantity
-
-    def check(self) -> Measurement:
-        """This measurement; an error if anything went wrong."""
-        if self.reason:
-            raise SnapshotError(self.reason)
-        for failure in self.failures.values():
-            raise failure
-        return self
-
-
-@dataclass(frozen=True)
 class PendingSnapshot:
     """A snapshot that a GPU may still compute while the training goes on; `read` waits for it."""
 
     is_done: Callable[[], bool]
-    read: Callable[[], Measurement]
+    read: Callable[[], Snapshot]
 
 
 class SnapshotTaker:
@@ -359,7 +336,7 @@ class SnapshotTaker:
         """Find which modules attend, and how; refused if there are none."""
         self._in_pieces(self._find_layers)
 
-    def take(self) -> Measurement:
+    def take(self) -> Snapshot:
         """Measure, in smaller and smaller pieces if that fails."""
         return self.begin().read()
 
@@ -477,8 +454,8 @@ class SnapshotTaker:
         tensors = self._take_and_capture()
         for layer in self._own.values():
             layer.has_before = layer.before is not None
-        measurement = self._read(*tensors)
-        return PendingSnapshot(lambda: True, lambda: measurement)
+        snapshot = self._read(*tensors)
+        return PendingSnapshot(lambda: True, lambda: snapshot)
 
     def _take_and_capture(self) -> tuple[Tensor, ...]:
         """Measure without a graph, and capture a graph if the next snapshots can be its replay."""
@@ -583,7 +560,7 @@ class SnapshotTaker:
         """Whether hooks may count on a forward pass that runs, and runs to its end."""
         return any(module._forward_hooks or module._forward_pre_hooks for module in self._model.modules())
 
-    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measurement:
+    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Snapshot:
         finite, reason = np.where(is_bad.cpu().numpy(), 0.0, 1.0), ""
         for row, layer in zip(finite, self.layers.values(), strict=True):
             row[layer.heads :] = math.nan
@@ -594,7 +571,7 @@ class SnapshotTaker:
             more = ", nor are those of other layers" if len(bad) > 1 else ""
             reason = f"the attention logits of {list(self.layers)[self._origin]} are not finite{more}"
         numbers = {q.name: number for q, number in zip(self.record, values.cpu().numpy(), strict=True)}
-        return Measurement(numbers, pattern.cpu().numpy(), finite, reason, self._failures)
+        return Snapshot(numbers | {FINITE: finite}, pattern.cpu().numpy(), reason, self._failures)
 
     def _measure_projections(self) -> list[tuple[int, int, Tensor]]:
         """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""

@@ -1,17 +1,16 @@
 """Snapshots on disk: a zarr store that grows while training goes on.
 
 An append through zarr takes 40 ms of processor time, whether it adds one snapshot or many.  So a snapshot is first
-written to a file of its own, in a millisecond or two, and several are appended to the arrays together: `BLOCK` of them,
-or fewer if the last append was `APPEND_SECONDS` ago.  Both are commits of a checked folder (`storage/folder.py`): a
-snapshot that was added survives a kill or a power cut, and one that was cut short was never there.  `read_snapshots`
-also reads those that are not in the arrays yet; `close` appends them, so that any zarr reader finds them.
+written to a file of its own, in a millisecond or two, and `BLOCK` of them are appended to the arrays together.  Both
+are commits of a checked folder (`storage/folder.py`): a snapshot that was added survives a kill or a power cut, and one
+that was cut short was never there.  `read_snapshots` also reads those that are not in the arrays yet; `close` appends
+them, so that any zarr reader finds them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,6 @@ BLOCK = 16
 
 CHUNK = 64
 """Snapshots in a chunk of a quantity; a pattern is a chunk of its own."""
-
-APPEND_SECONDS = 10.0
 
 PENDING = ".pending/"
 """The files of snapshots that are not in the arrays yet."""
@@ -114,7 +111,6 @@ class SnapshotStore:
             self._folder.unlock()
             raise
         self.last_step: int | None = steps[-1] if steps else None
-        self._appended = time.monotonic()
         self._is_checked = False  # whether the snapshots that come fit those that are there
         self._is_closed = False
 
@@ -138,7 +134,7 @@ class SnapshotStore:
                 self._folder.write_with(f"{PENDING}{step:020}", lambda file: np.savez(file, **values))
                 self._folder.commit()
             self._is_checked, self.last_step = True, step
-            if len(_pending(self._folder)) >= BLOCK or time.monotonic() > self._appended + APPEND_SECONDS:
+            if len(_pending(self._folder)) >= BLOCK:
                 with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
                     self._merge()
         except OSError as error:
@@ -156,7 +152,6 @@ class SnapshotStore:
             for name in pending:
                 self._folder.remove(name)
             self._folder.commit()
-        self._appended = time.monotonic()
 
     def clear(self) -> None:
         """Begin anew, without the snapshots that are there."""

@@ -154,15 +154,14 @@ def multi_head_call(
     keys = project(1, key, bias_k, static_k)
     more = keys.shape[2] - (key.shape[0] if static_k is None else static_k.shape[1])
     by_hint = is_causal and key_padding_mask is None and not need_weights  # torch then takes the mask to be causal
-    mask = None if by_hint else _visible(attn_mask, windows, more)
-    padding = None if key_padding_mask is None else _visible(key_padding_mask[:, None, None], windows, more)
+    padding = None if key_padding_mask is None else key_padding_mask[:, None, None]
+    masks = [_added(mask, windows, more) for mask in (None if by_hint else attn_mask, padding) if mask is not None]
     call = ProductCall(
         query=project(0, query, None, None),
         key=keys,
         value=project(2, value, bias_v, static_v),
         scale=(query.shape[-1] // num_heads) ** -0.5,
-        mask=mask,
-        bias=padding,
+        mask=sum(masks[1:], start=masks[0]) if masks else None,
         is_causal=by_hint,
         is_cross=is_cross,
     )
@@ -183,15 +182,12 @@ def put_multi_head(result: Any, rows: Tensor, values: Tensor) -> Any:
     return changed.reshape(output.shape), weights
 
 
-def _visible(mask: Tensor | None, windows: int, more: int) -> Tensor | None:
-    """A mask of torch's layers, where True hides a key, as one (B, H, T, S) where True shows it; for `more` keys."""
-    if mask is None:
-        return None
-    is_shown = mask.dtype == torch.bool
-    mask = functional.pad(~mask if is_shown else mask, (0, more), value=is_shown)
-    if mask.ndim == 3:
-        return mask.unflatten(0, (windows, -1))
-    return mask[(None,) * (4 - mask.ndim)]
+def _added(mask: Tensor, windows: int, more: int) -> Tensor:
+    """What a mask of torch's layers, where True hides a key, adds to the logits (B, H, T, S), with `more` keys."""
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, device=mask.device).masked_fill(mask, -math.inf)
+    mask = functional.pad(mask, (0, more))
+    return mask.unflatten(0, (windows, -1)) if mask.ndim == 3 else mask[(None,) * (4 - mask.ndim)]
 
 
 def flex_call(

@@ -20,7 +20,7 @@ which is 0 for an even head and 1 if all weight lies there, whatever the length 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -165,26 +165,24 @@ def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArr
     return np.divide(weight - even, 1 - even, out=np.full_like(weight, np.nan), where=even < 1)
 
 
-def _lies_on(head: HeadHistory, name: str, key: str) -> Judgment | None:
-    share = beyond_even(head[name], head["even_weight"])
-    return head.as_long_as(
-        share >= MOST,
-        f"{head.now(name):.0%} of its attention is on {key} (evenly: {head.now('even_weight'):.1%})",
-        nearly=share >= NEARLY * MOST,
-    )
+def _most(head: HeadHistory, share: NDArray[np.float64], evidence: str) -> Judgment | None:
+    """That a share is at least `MOST`, or nearly so at one snapshot."""
+    return head.as_long_as(share >= MOST, evidence, nearly=share >= NEARLY * MOST)
+
+
+def _lies_on(head: HeadHistory, weight: str, key: str) -> Judgment | None:
+    """That most attention lies on a key."""
+    share, even = beyond_even(head[weight], head["even_weight"]), head.now("even_weight")
+    return _most(head, share, f"{head.now(weight):.0%} of its attention is on {key} (evenly: {even:.1%})")
 
 
 def _stays_on(
     head: HeadHistory, weight: str, place: str, key: str, *, apart_from: Sequence[int] = ()
 ) -> Judgment | None:
     """That most attention lies at the place where it lies now, unless that is one of some that have their own name."""
-    share, places = beyond_even(head[weight], head["even_weight"]), head[place]
-    is_there = (places == places[-1]) & ~np.isin(places, apart_from)
-    return head.as_long_as(
-        (share >= MOST) & is_there,
-        f"{head.now(weight):.0%} of its attention is on {key} (evenly: {head.now('even_weight'):.1%})",
-        nearly=(share >= NEARLY * MOST) & is_there,
-    )
+    is_there = (head[place] == head[place][-1]) & ~np.isin(head[place], apart_from)
+    there = replace(head, values={**head.values, weight: np.where(is_there, head[weight], 0.0)})
+    return _lies_on(there, weight, key)
 
 
 def _holds(name: str, head: HeadHistory) -> bool:
@@ -295,7 +293,7 @@ def learned_sink(head: HeadHistory) -> Judgment | None:
     """Most attention on the model's learned sink, which is no token: the head does little."""
     mass = head["learned_sink"]
     evidence = f"{mass[-1]:.0%} of its attention is on the model's learned sink"
-    return head.as_long_as(mass >= MOST, evidence, nearly=mass >= NEARLY * MOST)
+    return _most(head, mass, evidence)
 
 
 @HEAD_VERDICTS.register("dormant")
@@ -304,7 +302,7 @@ def dormant(head: HeadHistory) -> Judgment | None:
     """Most rows attend to the first token, whose value is so small that they get little: the head is switched off."""
     share = head["dormant_rows"]
     evidence = f"for {share[-1]:.0%} of tokens it attends to the first token and gets at most half of a usual value"
-    return head.as_long_as(share >= MOST, evidence, nearly=share >= NEARLY * MOST)
+    return _most(head, share, evidence)
 
 
 @HEAD_VERDICTS.register("frozen")

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.dataset import (
-    FINITE,
     LEARNING_RATE,
     LOSS,
     Labels,
@@ -36,7 +35,6 @@ from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HeadQuantity, lacks_memory, quantities
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.snapshot import (
-    Measurement,
     NoAttention,
     PendingSnapshot,
     SnapshotTaker,
@@ -408,7 +406,7 @@ class Watch:
     def _first_snapshot(self) -> Snapshot:
         """The snapshot; without windows of repeated tokens if the model takes only as many windows as the probe has."""
 
-        def take() -> Measurement:
+        def take() -> Snapshot:
             try:
                 return self._taker.take()
             except Exception as error:
@@ -453,7 +451,7 @@ class Watch:
             self._add(self._read(step, pending.read, scalars))
 
     def _read(
-        self, step: int, read: Callable[[], Measurement], scalars: Mapping[str, Any], *, is_first: bool = False
+        self, step: int, read: Callable[[], Snapshot], scalars: Mapping[str, Any], *, is_first: bool = False
     ) -> Snapshot:
         try:
             measured = read().check() if self._raises else read()
@@ -468,12 +466,12 @@ class Watch:
                 raise failure
             self._warn_once(name, f"at step {step:,} {failure} It is NaN from here on where it fails.")
         numbers = {name: float(value) for name, value in scalars.items()}
-        return Snapshot(step, measured.values | {FINITE: measured.finite}, measured.pattern, measured.reason, numbers)
+        return replace(measured, step=step, scalars=numbers)
 
     def _missing(self, step: int, error: Exception) -> Snapshot:
         if self._raises:
             raise error
-        return Snapshot(step, {}, reason=brief(error))
+        return Snapshot({}, reason=brief(error), step=step)
 
     def _add(self, snapshot: Snapshot) -> None:
         """Keep a snapshot, write it to the store and tell the sinks; failures there do not end the training."""

@@ -21,24 +21,12 @@ from scansnap.monitor.snapshot import SnapshotTaker
 from scansnap.text.dataset import WINNERS
 from scansnap.text.model_file import TextModel
 from scansnap.text.options import FEWEST_WINDOWS
-from scansnap.text.transformer import Layer
 from scansnap.text.yz import YZText
 
 MEASURED = ("entropy", "normalized_entropy", "top_1", "top_5", "moved")
 
 AT_ONCE = {"cpu": 6_000_000, "cuda": 200_000_000}
 """Numbers in memory at once while attention is measured."""
-
-
-def _announced(model: TextModel) -> list[AnnouncedModule]:
-    """Where the model attends."""
-    if isinstance(model, YZText):
-        return [AnnouncedModule(model)]
-    *layers, last = model.layers
-    return [
-        *(AnnouncedModule(layer) for layer in layers),  # a GPU computes long windows by hand
-        AnnouncedModule(last, Layer.queries_and_keys, is_causal=True),  # so that it need not compute values
-    ]
 
 
 class AttentionMeasurement:
@@ -50,18 +38,20 @@ class AttentionMeasurement:
         self.sample = windows[sampled]  # the windows on which change between records is measured
         others = np.setdiff1d(np.arange(len(windows)), sampled)
         numbers = model.shape.window * model.shape.measured_numbers
+        parts = [model] if isinstance(model, YZText) else model.layers
         self._taker = SnapshotTaker(
             model,
             Probe(torch.cat([self.sample, windows[others]]), None, windows.device, followed=len(sampled)),
             quantities(MEASURED),
-            announced=_announced(model),
+            announced=[AnnouncedModule(part) for part in parts],  # a GPU computes long windows by hand too
             with_pattern=False,
             max_windows=max(1, AT_ONCE[windows.device.type] // numbers),
         )
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Means over all rows (layers, heads); the share that moved since the last call is over the sample."""
-        return self._taker.take().check().values
+        measured = self._taker.take().check().values
+        return {name: measured[name] for name in MEASURED}
 
     def pattern(self, windows: int) -> NDArray[np.float32]:
         """The attention of the first windows of the sample, when it was last measured (layer, head, window, T, T)."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.update_rules import rate_shares
-from scansnap.monitor.snapshot import SnapshotError
+from scansnap.monitor.dataset import SnapshotError
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.runtime.errors import InputError

@@ -106,15 +106,12 @@ class Layer(nn.Module):
         for part in (self.query, self.key, self.value, self.output):
             nn.init.zeros_(part.bias)
 
-    def forward(self, x: Tensor, bias: Tensor | None, weights: Tensor | None = None) -> Tensor:
-        """(B, T, d) -> (B, T, d); `bias` (H, T, T) is added to the attention logits.
-
-        `weights` are this layer's attention weights, if they are already known.
-        """
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """(B, T, d) -> (B, T, d); `bias` (H, T, T) is added to the attention logits."""
         if self.is_pre_norm:
-            x = x + self._drop(self._attend(self.norm_attention(x), bias, weights))
+            x = x + self._drop(self._attend(self.norm_attention(x), bias))
             return x + self._drop(self._feed_forward(self.norm_feed_forward(x)))
-        x = self.norm_attention(x + self._drop(self._attend(x, bias, weights)))
+        x = self.norm_attention(x + self._drop(self._attend(x, bias)))
         return self.norm_feed_forward(x + self._drop(self._feed_forward(x)))
 
     def attention(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -129,10 +126,7 @@ class Layer(nn.Module):
         query, key = self._project(x, self.query, self.key)
         return query, key, bias
 
-    def _attend(self, x: Tensor, bias: Tensor | None, weights: Tensor | None) -> Tensor:
-        if weights is not None:
-            (value,) = self._project(x, self.value)
-            return self._merge_heads(weights @ value)
+    def _attend(self, x: Tensor, bias: Tensor | None) -> Tensor:
         query, key, value = self._project(x, self.query, self.key, self.value)
         if not _fused(x):
             return self._merge_heads(self._drop(_weights(query, key, bias)).to(value.dtype) @ value)
@@ -215,10 +209,9 @@ class TextTransformer(nn.Module):
         self.eval()
         x, bias = self._encode_positions(functional.embedding(ids, self.embedding))
         weights = []
-        for i, block in enumerate(self.layers):
+        for block in self.layers:
             weights.append(block.attention(x, bias))
-            if i + 1 < self.shape.layers:
-                x = block(x, bias, weights[i])
+            x = block(x, bias)
         self.train(was_training)
         return weights
 

@@ -8,7 +8,7 @@ as a CUDA graph and replayed, which takes less than half the time: launching its
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scansnap.runtime.cuda_graph import capture
 from scansnap.runtime.errors import InputError
 from scansnap.text.options import TextOptions, YZTextOptions
 from scansnap.text.processes import Processes
@@ -163,7 +162,7 @@ class TransformerUpdates:
         inputs, targets = self._batch = batch[0].to(self._device), batch[1].to(self._device)
         share = self._rate_share if has_schedule else None
         tensors = self._tensors()
-        self._graph = capture(lambda: self._update(inputs, targets, share), tensors.values())
+        self._graph = capture_graph(lambda: self._update(inputs, targets, share), tensors.values())
         for name, tensor in self._tensors().items():
             if name not in tensors:  # the optimizer created it while warming up: it starts at zero
                 tensor.zero_()
@@ -197,6 +196,24 @@ class YZUpdates:
         """Continue from what `state` returned; a CPU uses its memory, since Y and Z may fill half of the machine's."""
         tensors = {name: torch.from_numpy(values) for name, values in state.items()}
         self.model.load_state_dict(tensors, assign=self._device.type == "cpu")
+
+
+def capture_graph(work: Callable[[], object], state: Iterable[Tensor]) -> torch.cuda.CUDAGraph:
+    """Capture `work` as a CUDA graph; `state` holds the tensors that it changes, which keep their values.
+
+    It runs once before, so that libraries set themselves up and compile what is not compiled yet.
+    """
+    saved = [(tensor.detach(), tensor.detach().clone()) for tensor in state]
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()
+        for tensor, value in saved:
+            tensor.copy_(value)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    return graph
 
 
 def _seed_of(*numbers: int) -> int:
