@@ -89,12 +89,15 @@ def test_own_classes(tmp_path) -> None:
 
 
 def test_flow(tmp_path) -> None:
-    result = run("flow --preset single-common --times log:1:1e9:10 --json", cwd=tmp_path)
+    result = run("flow --preset single-common --times log:1:1e9:12 --json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     outcome = json.loads(result.stdout)
     ds = ss.load(tmp_path / outcome["result"])
     assert ds["time"].values[-1] == pytest.approx(1e9)
     assert outcome["runs"][0]["loss_last"] == pytest.approx(2e-8, rel=0.1)
+    story = outcome["runs"][0]["story"]
+    assert re.search(r"time \d", story)
+    assert not re.search(r"time [\d,]*\.\d{3}", story)  # of a time between records, three digits are enough
 
 
 def test_the_same_command_again_only_reads(tmp_path) -> None:
