@@ -273,6 +273,13 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert two[0]["setting"]["lr_y"] == 0.2
 
 
+def test_a_system_s_result_is_named_and_its_quantities_are_explained(tmp_path) -> None:
+    lines = run("train --preset identity-bridge --steps 2 --seeds 0", cwd=tmp_path).stdout.splitlines()
+    assert "asked_loss 2.773 → 2.773" in lines[0]
+    assert "  asked_loss: loss of the asked sentences" in lines
+    assert lines[-1].startswith("result: results/train-identity-bridge-")
+
+
 def test_diverged_runs_are_named(tmp_path) -> None:
     result = run("train --preset syn-small --lr-y 1,1e39 --steps 5", cwd=tmp_path)
     assert result.returncode == 0
