@@ -31,6 +31,8 @@ VANISHED = 0.2
 """The training loss below which a text counts as learned by heart."""
 
 METHODS = ("settled", "population")
+MARKS = "†‡"
+"""What a prediction says more than at the level of the tests: frequency, shuffled text."""
 BESIDE = {
     "settled": ("settled", "prediction"),
     "population": ("population", "prediction"),
@@ -67,6 +69,7 @@ def write(data: Path, page: Path, images: Path) -> None:
             tests=len(figure.trends(dataset)),
             beside=_beside(dataset),
             models=_models(dataset),
+            pairs=dataset["tuned"].size,
             constants=_constants(dataset),
             snaps=_snaps(dataset),
         )
@@ -89,9 +92,9 @@ def _beside(dataset: xr.Dataset) -> str:
 
 
 def _models(dataset: xr.Dataset) -> str:
-    """What the predictions say beyond frequency in every model, beside shuffled text, with corrected p-values."""
+    """What the predictions say beyond frequency in every model, beside shuffled text, with marks for the tests."""
     p_of = {trend.statement: trend.p_value for trend in figure.trends(dataset)}
-    head = [cell for name in METHODS for cell in (f"`{name}`", "shuffled", "p, frequency", "p, shuffled")]
+    head = [cell for name in METHODS for cell in (f"`{name}`", "shuffled")]
     lines = [["model", "ratio", *head]]
     is_yz = np.flatnonzero(dataset["group"] == YZ)
     for trial in [*is_yz, *(i for i in figure.ladder(dataset) if i not in is_yz)]:
@@ -99,28 +102,31 @@ def _models(dataset: xr.Dataset) -> str:
         cells = [model, f"{ratio:g}"]
         for name in METHODS:
             now = dataset["partial"].isel(trial=trial).sel({"method": name})
-            cells += [_mean(now.sel(explanation=which)) for which in ("prediction", "control")]
-            for beyond in ("frequency", "shuffled text"):
-                p = p_of[f"More than {beyond}: {model}, ratio {ratio:g}, {name}"]
-                cells.append("< 0.001" if p < 0.001 else f"{p:.2g}")
+            tests = (
+                f"More than {beyond}: {model}, ratio {ratio:g}, {name}" for beyond in ("frequency", "shuffled text")
+            )
+            marks = "".join(mark for mark, test in zip(MARKS, tests, strict=True) if p_of[test] <= figure.LEVEL)
+            cells += [_mean(now.sel(explanation="prediction")) + marks, _mean(now.sel(explanation="control"))]
         lines.append(cells)
     return _table(lines)
 
 
 def _constants(dataset: xr.Dataset) -> str:
-    lines = [["$\\tau$", "prior", "tuning", "evaluation"]]
-    for time in dataset["time"].values:
-        for prior in dataset["prior"].values:
-            at = dataset.sel(time=time, prior=prior)
-            lines.append([f"{time:g}", f"{prior:g}", _mean(at["tuned"]), _mean(at["evaluated"])])
-    return _table(lines)
+    """The scores of the pair of constants that was best for tuning, and the range of those of the other pairs."""
+    best = int(dataset["tuned"].values.argmax())
+    words = []
+    for name, stretch in (("tuned", "on the stretch for tuning"), ("evaluated", "on the other")):
+        scores = dataset[name].values.ravel()
+        others = np.delete(scores, best)
+        words.append(f"{scores[best]:.2f} {stretch} (the others {others.min():.2f} to {others.max():.2f})")
+    return " and ".join(words)
 
 
 def _snaps(dataset: xr.Dataset) -> str:
     """When attention of (Y, Z) froze at a constant rate, beside Theorem 4's time for a text learned by heart."""
     runs, types = read_json(SNAPS), json.loads(dataset.attrs["types"])
     runs = runs.isel(cell=np.flatnonzero((runs["model"] == "yz") & (runs["schedule"] == "constant")))
-    lines = [["tokens", "types", "rate", "batch", "training loss", "$t_0$", "attention froze at"]]
+    lines = [["tokens", "rate", "batch", "loss", "$t_0$", "froze at"]]
     times: dict[bool, list[float]] = {True: [], False: []}  # how many times t_0, if the loss vanishes and if not
     for cell in range(runs.sizes["cell"]):
         now = runs.isel(cell=cell)
@@ -129,7 +135,7 @@ def _snaps(dataset: xr.Dataset) -> str:
         times[float(now["loss"].mean()) < VANISHED] += (now["snap_step"].values / float(start)).tolist()
         steps = [f"{step:,.0f}" if np.isfinite(step) else "not frozen" for step in now["snap_step"].values]
         frozen = ", ".join(steps if now["snap_step"].notnull().any() else steps[:1])
-        cells = [f"{size:,}", f"{types[str(size)]:,}", f"{rate:g}", f"{int(now['batch_size'])}", _mean(now["loss"])]
+        cells = [f"{size:,}", f"{rate:g}", f"{int(now['batch_size'])}", _mean(now["loss"])]
         lines.append([*cells, f"{float(start):,.0f}", frozen])
     least, most = ([function(times[key]) for key in (True, False)] for function in (np.nanmin, np.nanmax))
     words = (
@@ -173,23 +179,23 @@ share of a query's ten winners among the ten predicted ones, from 0 for chance t
 {beside}
 ## One change at a time
 
-*Beyond frequency*: the rank correlation after the tokens' frequency is taken out, for each method and for its control,
-the same method on shuffled text. Each row after (Y, Z) has what the row above it has, and one thing more. The last two
-rows are the published model: it also differs in its initial values and attends to its own position. Clipping never acts
-in its row: no gradient is as large. p-values are corrected.
+The rank correlation after the tokens' frequency is taken out, for each method and for the same method on shuffled text.
+Each row after (Y, Z) has what the row above it has, and one thing more. The last two rows are the published model: it
+also differs in its initial values and attends to its own position. No gradient is large enough to be clipped in the row
+of clipping. Marks: † more than frequency, ‡ more than shuffled text, at the 5% level after the correction.
 
 {models}
 ## The two constants of `settled`
 
-Rank correlation in (Y, Z), mean over the three ratios. The pair that was best for tuning, $\\tau$ = {time:g} and a
-prior of {prior:g}, is used above. The package's default, 1000 and 0.75, was chosen for longer training.
+Of {pairs} pairs, $\\tau$ = {time:g} and a prior of {prior:g} were best for tuning and are used above. Their rank
+correlation in (Y, Z), mean over the three ratios, is {constants}.
+The package's default, 1000 and 0.75, was chosen for longer training.
 
-{constants}
 ## The time of the snap
 
-$t_0$ of Theorem 4 for a text that is learned by heart: each occurrence is a class of its own, $K$ is the number of
-tokens (`text_snap_start`). Beside it stands the update at which attention of (Y, Z) froze in three runs of
-`studies/snap.py`, which record every 200 updates and end after 20,000.
+If a text is learned by heart, each occurrence is a class, and Theorem 4 gives $t_0$ with $K$ the number of tokens
+(`text_snap_start`). Beside it stands the update at which attention of (Y, Z) froze in three runs of `studies/snap.py`,
+which record every 200 updates and end after 20,000.
 
 {snaps}
 """

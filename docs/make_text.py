@@ -182,8 +182,6 @@ def write() -> None:
         )
         text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
         text += f"{recipe.setting}. {origin}.\n\n"
-        if number == "snap":
-            text += snap_table(dataset)
         text += tests_table(recipe.trends(dataset))
     (HERE / "text_results.md").write_text(text)
 
@@ -202,34 +200,6 @@ def tests_table(trends: list[Trend]) -> str:
         for trend in trends
     )
     return f"{head}{''.join(rows)}\n"
-
-
-def snap_table(dataset: xr.Dataset) -> str:
-    """What became of each text at each rate: the mean training loss, and how many seeds froze."""
-    text = (
-        "Settings with batches of 20: the training loss (nats, mean over seeds), the largest late change as a share of "
-        f"the peak (geometric mean), and how many froze, of {seeds(dataset)}.\n\n"
-        "| model | tokens | rate | loss | late change | frozen | falling rate: loss | frozen by updates "
-        "| per unit of rate |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-    )
-    at_batch = dataset.isel(cell=dataset["batch_size"].values == fig_snap.BATCH_SIZE)
-    constant, falling = (
-        at_batch.isel(cell=at_batch["schedule"].values == name) for name in ("constant", fig_snap.FALLING)
-    )
-    for i in range(constant.sizes["cell"]):
-        steady, slowing = constant.isel(cell=i), falling.isel(cell=i)
-        late = np.exp(np.log(steady["late"].clip(min=fig_snap.LEAST).values).mean())
-        froze = [
-            int(np.isfinite(values).sum())
-            for values in (steady["snap_step"], slowing["snap_step"], slowing["snap_by_rate"])
-        ]
-        text += (
-            f"| {fig_snap.NAMES[steady['model'].item()]} | {steady['size'].item():,} | {steady['lr'].item():g} "
-            f"| {steady['loss'].mean().item():.2g} | {late:.2g} | {froze[0]} "
-            f"| {slowing['loss'].mean().item():.2g} | {froze[1]} | {froze[2]} |\n"
-        )
-    return text + "\n"
 
 
 OPENING = """# Transformers on WikiText-2: the results

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from scansnap.cli.app import main
 from scansnap.data.classes_file import read_classes
+from tests.cli.test_cli import run as run_program
 
 TEXT = "the cat by the gate purrs .\nthe dog by the wall barks .\n" * 30
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def run(tmp_path, monkeypatch):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "pets.txt").write_text(TEXT)
     (tmp_path / "more.txt").write_text(TEXT.replace("gate", "barn"))
 
     def command(line: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scansnap", *line.split()])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return (stop.value.code or 0, *capsys.readouterr())
+        done = run_program(line, cwd=tmp_path)
+        return done.returncode, done.stdout, done.stderr
 
     return command
 

@@ -59,7 +59,7 @@ def test_help_names_figures_that_exist(tmp_path) -> None:
 
 
 REFUSED = [
-    ("99", "unknown figure '99': "),
+    ("13", "unknown figure '13': choose one of 2, 3"),
     ("7", "this figure is made from text: give"),
     ("6 --text example", "figure 6 does not use text: leave it out."),
     ("10 --text nowhere/at/all", "there is no text at nowhere/at/all"),

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from scansnap.cli.app import main
+from tests.cli.test_cli import run as run_program
 from tests.shortcuts.labelled_rows import rows, write_csv
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = rows(400, magic=(60, 1.0))
     write_csv(tmp_path / "clean.csv", rows(400))
@@ -23,10 +23,8 @@ def run(tmp_path, monkeypatch, capsys):
     write_csv(tmp_path / "copies.csv", copies)
 
     def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scansnap", "shortcuts", *words, "--text", "text", "--label", "label"])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return (stop.value.code or 0, *capsys.readouterr())
+        done = run_program("shortcuts --text text --label label", *words, cwd=tmp_path)
+        return done.returncode, done.stdout, done.stderr
 
     return command
 

@@ -11,7 +11,7 @@ import numpy as np
 import scansnap as ss
 from scansnap.corpus.corpus import Corpus
 from scansnap.corpus.tokenizers import WordTokenizer
-from scansnap.corpus.windows import TABLES, ContextCounts, Occurrences
+from scansnap.corpus.windows import TABLES
 
 Table = Counter[tuple[int, ...]]
 
@@ -29,13 +29,6 @@ def slow_tables(texts: Sequence[Sequence[int]], window: int, least: int = 1) -> 
                     tables["pairs"][query, ids[j]] += 1
     tables["triples"] = Counter({key: count for key, count in tables["triples"].items() if count >= least})
     return tables
-
-
-def count_query(ids: Sequence[int], query: int, window: int, vocab_size: int) -> ContextCounts:
-    """The package's counts of one query of a text in memory."""
-    tokens = np.array(ids, np.int32)
-    found = Occurrences.find(tokens, 0, len(tokens) - 1, range(query, query + 1), vocab_size)
-    return ContextCounts.from_rows(query, window, vocab_size, found.count(tokens, window=window, vocab_size=vocab_size))
 
 
 def stored_tables(counts: ss.Counts) -> dict[str, Table]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import scansnap as ss
 from scansnap.corpus.evidence import chance_distinctness
 from scansnap.corpus.example import CLOSINGS, TOPICS, write_example
-from tests.corpus.slow_counts import count_query
 
 
 def test_stories(tmp_path: Path) -> None:
@@ -34,12 +33,11 @@ def test_stories(tmp_path: Path) -> None:
     assert sum(n > 1 for n in Counter(word for topic in TOPICS for word in (*topic.things, *topic.deeds)).values()) >= 5
 
 
-def test_topic_words_are_distinct_and_function_words_are_common() -> None:
-    corpus = ss.read_corpus("example")
-    word = {text: i for i, text in enumerate(corpus.words(range(corpus.vocab_size)))}
-    counts = count_query(corpus.train, word["the"], 35, corpus.vocab_size)
-    topical = [word[topic.people[0]] for topic in TOPICS]
-    common = [word[text] for text in ("the", ".", "in", "one", "at")]
+def test_topic_words_are_distinct_and_function_words_are_common(tmp_path: Path) -> None:
+    stored = ss.count_corpus("example", output=tmp_path / "counts")
+    counts = stored.of("the")
+    topical = [stored.token(topic.people[0]) for topic in TOPICS]
+    common = [stored.token(text) for text in ("the", ".", "in", "one", "at")]
     assert counts.distinctness[topical].min() > 4 * counts.distinctness[common].max()
     # 18 words with about a hundred counts each: far more than chance alone gives any of them
     by_chance = chance_distinctness(counts.next_counts / counts.num_occurrences, counts.token_counts[topical])

@@ -154,12 +154,13 @@ def test_the_corpus_reads_a_column_of_every_table(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.csv", "", r"rows\.csv is plain text without columns|unknown column"),
+        ("rows.jsonl", '{"id": 1}\n{"txt": "x", "label": "a"}', "unknown column of .*'text': did you mean 'txt'"),
         ("rows.csv", "txt,label\nx,a\n", "unknown column of .*'text': did you mean 'txt'"),
         ("rows.json", '[{"text": "x"}]', "one list of objects: give JSON lines"),
         ("rows.parquet", "no", r"cannot read .*rows\.parquet as parquet"),
         ("rows.doc", "text", "has a format that cannot be read"),
-        ("rows.txt", "text", "is plain text without columns: give a table with text and label"),
+        ("rows.csv", "", "has no columns: give a table with text and label"),
+        ("rows.txt", "text", "has no columns: give a table with text and label"),
         ("rows.csv.gz", "not compressed", "cannot read .*rows.csv.gz"),
         ("nowhere/rows.csv", None, "there is no file at"),
         ("rows.csv", "text,label\ncafé,a\n".encode("latin-1"), "not text in utf-8 .*: state its encoding"),

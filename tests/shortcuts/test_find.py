@@ -135,7 +135,7 @@ def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:
             result.write_table(tmp_path / name)
         assert read(tmp_path / name)["z"].tolist() == pytest.approx(frame["z"].tolist())
         (tmp_path / name).write_text("text,label\nmine,a\n")
-        with pytest.raises(ss.InputError, match="a file that scansnap did not write"):
+        with pytest.raises(ss.StoreError, match="a file that scansnap did not write"):
             result.write_table(tmp_path / name)
     with pytest.raises(ss.InputError, match="whose name ends in"):
         result.write_table(tmp_path / "words.txt")

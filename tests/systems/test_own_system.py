@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import Tensor
 
 import scansnap as ss
 from scansnap.validation.options import option
+from tests.cli.test_cli import run
 
 
 @ss.quantity("token", long_name="attention")
@@ -171,16 +170,17 @@ def test_verify_checks_the_gradient_and_the_invariants() -> None:
     assert wrong == {"slower_gradient": "fails", "slower_conserved": "fails"}
 
 
-def test_the_command_line_takes_it(tmp_path: Path) -> None:
+def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, integrated, swept, drawn and described, with its rates by --set."""
     file = tmp_path / "product.py"
     text = Path(__file__).read_text(encoding="utf-8").split("OPTIONS: dict")[0]
     file.write_text(text.replace("@dataclass(frozen=True, kw_only=True)\nclass", "@ss.SYSTEMS.register('product')\n"
                                  "@dataclass(frozen=True, kw_only=True)\nclass"))  # fmt: skip
 
+    monkeypatch.setattr(ss.SYSTEMS, "_makers", {**ss.SYSTEMS})  # what the file registers is gone after the test
+
     def scansnap(*words: str) -> str:
-        command = [sys.executable, "-m", "scansnap", *words, "--from", str(file)]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        result = run(*words, "--from", str(file), cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         return result.stdout
 

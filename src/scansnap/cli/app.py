@@ -98,7 +98,10 @@ class SectionedCommand(TyperCommand):
                 )
 
     def get_help(self, ctx: Any) -> str:
-        return super().get_help(ctx).replace(HYPHEN, "-")
+        text, self.help = self.help, (self.help or "").replace("-", HYPHEN)
+        shown = super().get_help(ctx).replace(HYPHEN, "-")
+        self.help = text
+        return shown
 
 
 def lazy_group(homes: Mapping[str, str]) -> type[TyperGroup]:

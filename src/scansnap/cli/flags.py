@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -107,9 +108,9 @@ def _metavar(option: Option, *, several: bool) -> str:
 
 
 def _panel(cls: type[Options], name: str) -> str:
-    """The concept that an option belongs to: the first sentence of the class that states it."""
+    """The concept that an option belongs to: how the class that states it is described, up to a sign."""
     owner = next(base for base in reversed(cls.__mro__) if name in vars(base).get("__annotations__", {}))
-    return (owner.__doc__ or "Options").strip().splitlines()[0].rstrip(".:")
+    return re.split("[:;.]", owner.__doc__ or "Options")[0]
 
 
 def read_flags(flags: Mapping[str, Flag], *classes: type[Options], several: bool = False) -> dict[str, Any]:

@@ -162,6 +162,9 @@ def run_system(
         echo(f"run {run['run']} ({rates}, seed {run['seed']}): {run['status']}; {changes}")
     if len(runs) > common.SHOWN_RUNS:
         echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
+    for name in runs[0]["changes"]:
+        if (meaning := dataset[name].attrs.get("long_name", name)) != name:
+            echo(f"  {name}: {meaning}")
     common.echo_result(path, seconds, drawn)
 
 

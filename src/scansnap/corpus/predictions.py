@@ -226,9 +226,9 @@ def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -
         known = ranked[query] & np.isfinite(actual[run, query])
         if known.sum() <= top:
             continue
-        target, usual = _ranks(actual[run, query][known]), _ranks(frequency[known])
+        target, usual = stats.rankdata(actual[run, query][known]), stats.rankdata(frequency[known])
         for i, values in enumerate(explanations.values()):
-            said = _ranks(values[query][known])
+            said = stats.rankdata(values[query][known])
             at = run, query, i
             scores["rank"][at] = _correlation(said, target)
             scores["partial"][at] = _correlation(_without(said, usual), _without(target, usual))
@@ -238,7 +238,7 @@ def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -
     return xr.Dataset(
         {
             **{name: (dims, values) for name, values in scores.items()},
-            "calibration": (("run", "explanation", "group"), _mean_over_queries(calibration)),
+            "calibration": xr.DataArray(calibration, dims=(*dims, "group")).mean("query"),
             "tokens": ("query", ranked.sum(1)),
         },
         coords={
@@ -261,17 +261,6 @@ def explanations_of(prediction: xr.Dataset) -> dict[str, NDArray[np.float64]]:
     if "control" in prediction:
         explanations["control"] = prediction["control"].values
     return {**explanations, "frequency": frequency, "cooccurrence": counts, "pmi": pmi}
-
-
-def _mean_over_queries(calibration: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of those that have tokens in a group; NaN where none has."""
-    known = np.isfinite(calibration)
-    number = known.sum(axis=1)
-    return np.where(known, calibration, 0.0).sum(axis=1) / np.where(number, number, np.nan)
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return stats.rankdata(values)
 
 
 def _without(ranks: NDArray[np.float64], usual: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +56,9 @@ MOST_MALFORMED = 0.01
 
 LISTED = 5
 """Rows that a report names for each reason."""
+
+NAMED_BY = 1000
+"""The first rows of JSON lines or a list of dicts, whose names are its columns."""
 
 METADATA = ("dataset_info.json", "dataset_dict.json", "state.json", "manifest.json")
 """Files that Hugging Face `datasets` and this package write beside the data."""
@@ -161,22 +164,21 @@ class DataFile:
             with self._text() as file:
                 return self._csv_columns(file.readline())[1]
         if self.format == "json":
-            first = next((row.values for row in self._json_rows(())), None)
-            return list(first[0]) if isinstance(first, tuple) else []
+            first = (row.values for row in islice(self._json_rows(()), NAMED_BY))
+            return _names(values[0] for values in first if isinstance(values, tuple))
         return [] if self.format == "text" else list(self._arrow_schema().names)
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """Its rows, with the values of these columns; a name such as review.body leads into nested objects."""
         if self.format == "json":
             return self._json_rows(columns)
-        self.check_columns(columns)
         return self._csv_rows(columns) if self.format == "csv" else self._arrow_rows(columns)
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Refuse names that are not among the columns."""
         names = self.columns()
-        if not names:
-            raise InputError(f"{self.path} is plain text without columns: give a table with {' and '.join(columns)}.")
+        if not names and self.format != "json":
+            raise InputError(f"{self.path} has no columns: give a table with {' and '.join(columns)}.")
         _check_columns(self.path, names, columns, is_nested=self.format != "csv")
 
     def _place(self, unit: str, number: int) -> str:
@@ -320,8 +322,13 @@ def field_of(record: Mapping[str, Any], path: str) -> Any:
     return field_of(inner, rest) if dot and isinstance(inner, Mapping) else None
 
 
+def _names(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names in some records, in their order."""
+    return list(dict.fromkeys(name for record in records for name in record))
+
+
 def _check_columns(where: object, names: Sequence[str], columns: Sequence[str], *, is_nested: bool = True) -> None:
-    for column in columns:
+    for column in columns if names else ():  # without names there are no rows, or malformed ones: told later
         if column not in names and not (is_nested and column.partition(".")[0] in names):
             raise unknown(f"column of {where}", column, names)
 
@@ -387,8 +394,7 @@ class Table:
             if not self.files.files:
                 raise InputError(f"{path} contains no table: give files that end in {', '.join(FORMATS)}.")
             for file in self.files.files:
-                if file.format != "json":
-                    file.check_columns(columns)
+                file.check_columns(columns)
         else:
             self.name = f"a {type(source).__name__}"
             self._memory = _in_memory(source, columns, split)
@@ -423,7 +429,7 @@ def _in_memory(source: Any, columns: Sequence[str], split: str | None) -> Any:
     names = names if names is not None else getattr(source, "columns", None)
     if names is not None:
         names = [str(column) for column in names]
-        _check_columns(name, names, columns)
+        _check_columns("the rows", names, columns)
         tops = [column if column in names else column.partition(".")[0] for column in columns]
         labels = getattr(source, "features", None) or {}
         names_of = [getattr(labels.get(column), "names", None) for column in columns]
@@ -440,6 +446,7 @@ def _in_memory(source: Any, columns: Sequence[str], split: str | None) -> Any:
     if isinstance(source, Iterator | bytes | range | np.ndarray) or not isinstance(source, Iterable):
         why = ", which cannot be read twice" if isinstance(source, Iterator) else ""
         raise InputError(f"the rows are {name}{why}: give a list of dicts, a table, or a file.")
+    _check_columns("the rows", _names(row for row in islice(source, NAMED_BY) if isinstance(row, Mapping)), columns)
 
     def from_dicts() -> Iterator[tuple[Any, ...] | Malformed]:
         for row in source:

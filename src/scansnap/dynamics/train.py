@@ -85,7 +85,8 @@ def train_runs(
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
-    with recorder, progress_bar(words, options.steps, progress) as show:
+    note = "(preparing: the first run on a machine compiles)"
+    with recorder, progress_bar(words, options.steps, progress, note=note) as show:
         engine = task.begin(runs)
         records = Records(recorder, variables, len(steps))
         _Training(engine, task, recorder, records, steps, show).run()

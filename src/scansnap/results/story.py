@@ -93,14 +93,14 @@ class Story:
         shares = f"their share went from {self.losers_first:.0%} to {self.losers_last:.0%}"
         if self.scan_step is None:
             return f"{self.losers} lost less than {LOST:.0%} of attention: {shares}"
-        return f"{self.losers} lost attention from {self.unit} {self.scan_step:,.6g} on: {shares}"
+        return f"{self.losers} lost attention from {_moment(self.scan_step, self.unit)} on: {shares}"
 
     def _win(self) -> str:
         return f"most attended: {_listed([str(winner) for winner in self.winners])}"
 
     def _snap(self) -> str:
         if self.snap_step is not None:
-            when = f"at {self.unit} {self.snap_step:,.6g}"
+            when = f"at {_moment(self.snap_step, self.unit)}"
             moved = f"{self.moved_since:.0%} of attention moved after that"
             if self.status == "frozen":
                 return f"attention snapped {when} ({moved})"
@@ -172,8 +172,13 @@ def of_all_runs(steps: ArrayLike, stay: ArrayLike, unit: str) -> str:
 
 
 def _span(steps: NDArray[np.float64], unit: str) -> str:
-    first, last = (f"{unit} {step:,.6g}" for step in (steps.min(), steps.max()))
+    first, last = (_moment(step, unit) for step in (steps.min(), steps.max()))
     return f"at {first}" if first == last else f"between {first} and {last}"
+
+
+def _moment(when: float, unit: str) -> str:
+    """A step as a whole number, or a time to three digits."""
+    return f"step {when:,.0f}" if unit == "step" else f"time {when:.3g}"
 
 
 def _most_distinct(run: xr.Dataset, degrees: xr.DataArray) -> tuple[tuple[str, str, float], ...]:

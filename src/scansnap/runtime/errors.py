@@ -72,7 +72,8 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     nearest = [
         match
         for match in get_close_matches(word, names, n=1, cutoff=near)
-        if _unnumbered(match) != _unnumbered(word) or word.startswith(match)  # theorem_99 is no misspelled theorem_5
+        if not word.isdigit()  # a number is not misspelled
+        and (_unnumbered(match) != _unnumbered(word) or word.startswith(match))  # nor is theorem_99 theorem_5
     ]
     if nearest and len(names) > LISTED:
         return InputError(f"unknown {kind} '{word}': did you mean '{nearest[0]}'?")

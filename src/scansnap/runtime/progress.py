@@ -24,33 +24,36 @@ LONGEST = 300.0
 
 
 @contextmanager
-def progress_bar(description: str, total: float | None, show: bool | None = None) -> Iterator[Callable[..., None]]:
+def progress_bar(
+    description: str, total: float | None, show: bool | None = None, *, note: str = ""
+) -> Iterator[Callable[..., None]]:
     """A function to call with the amount done and a note, which are shown with the time left; `total` may be unknown.
 
     If `show` is true a bar is drawn; by default on an interactive terminal only, and elsewhere lines are written.
+    `note` is shown until the first call.
     """
     if show is False or sys.stderr is None or (total is not None and total <= 0):  # None if it is closed
         yield lambda done, note="": None
         return
     words = printable(description, 60)
-    with _bar(words, total) if show or sys.stderr.isatty() else _lines(words, total) as update:
+    with (_bar if show or sys.stderr.isatty() else _lines)(words, total, note) as update:
         yield update
 
 
 @contextmanager
-def _bar(words: str, total: float | None) -> Iterator[Callable[..., None]]:
+def _bar(words: str, total: float | None, note: str) -> Iterator[Callable[..., None]]:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(words), total=total)
+        task = bar.add_task(escape(f"{words} {note}".rstrip()), total=total)
         yield lambda done, note="": bar.update(task, completed=done, description=escape(f"{words} {note}".rstrip()))
 
 
 @contextmanager
-def _lines(words: str, total: float | None) -> Iterator[Callable[..., None]]:
-    state = Standing(words, total)
+def _lines(words: str, total: float | None, note: str) -> Iterator[Callable[..., None]]:
+    state = Standing(words, total, note=note)
     ended = threading.Event()
     reporter = threading.Thread(target=report, args=(state, ended.wait), daemon=True)
     reporter.start()
@@ -74,11 +77,13 @@ def report(state: Standing, wait: Callable[[float], bool]) -> None:
 class Standing:
     """How far work has come.  The time left follows from the pace since the first update, before which it prepares."""
 
-    def __init__(self, words: str, total: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, words: str, total: float | None, clock: Callable[[], float] = time.monotonic, note: str = ""
+    ) -> None:
         self._words, self._total, self._clock = words, total, clock
         self._began = clock()
         self._first: tuple[float, float] | None = None  # when, and how much was done
-        self._last, self._note = (self._began, 0.0), ""
+        self._last, self._note = (self._began, 0.0), note
 
     def update(self, done: float, note: str = "") -> None:
         """Say how much is done, and what with."""

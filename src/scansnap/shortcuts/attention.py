@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
@@ -57,42 +57,20 @@ class ReadTexts:
     def __getitem__(self, part: slice) -> ReadTexts:
         return ReadTexts(self.has_word[part], self.label[part])
 
-    @cached_property
-    def _occurrences(self) -> tuple[IntArray, IntArray, IntArray]:
-        """The text and the word of every occurrence of a word, text by text, and the first one of each text."""
-        text, word = np.nonzero(self.has_word)
-        return text, word, np.flatnonzero(np.diff(text, prepend=-1))
-
-    def _weights(self, logits: FloatArray) -> FloatArray:
-        """The attention on every occurrence, from logits z (S,).
-
-        Exponents are relative to the largest of the text's own: a prior may put words so far above those of another
-        text that relative to it all of these would be 0.
-        """
-        text, word, first = self._occurrences
-        exponents = logits[word]
-        powers = np.exp(exponents - np.maximum.reduceat(exponents, first)[text])
-        return powers / np.add.reduceat(powers, first)[text]
-
     def attention(self, logits: FloatArray) -> FloatArray:
         """(N, S) the attention of each text, from logits z (S,)."""
-        text, word, _ = self._occurrences
-        attention = np.zeros(self.has_word.shape)
-        attention[text, word] = self._weights(logits)
-        return attention
+        return np.asarray(special.softmax(np.where(self.has_word, logits, -np.inf), axis=1))
 
     def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
         """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
 
         NaN for a word that none of these texts has.
         """
-        text, word, _ = self._occurrences
-        is_own = self.label[text] == speaks_for[word]
-        length, own_word = np.bincount(text)[text[is_own]], word[is_own]
-        size = logits.shape[1]
-        sums = [np.bincount(own_word, length * self._weights(record)[is_own], size) for record in logits]
+        is_own = self.has_word * (self.label[:, None] == speaks_for)  # (N, S)
+        length = self.has_word.sum(axis=1)
+        sums = [length @ (is_own * self.attention(record)) for record in logits]
         with np.errstate(invalid="ignore"):  # 0/0
-            return np.array(sums) / np.bincount(own_word, minlength=size)
+            return np.array(sums) / is_own.sum(axis=0)
 
     def measure(self, logits: FloatArray, columns: FloatArray, num_words: int) -> tuple[float, float]:
         """Loss and accuracy, from z (S,) and Y's columns of the labels and of any word (S, K + 1)."""
@@ -100,9 +78,7 @@ class ReadTexts:
         read = attention / np.linalg.norm(attention, axis=1, keepdims=True) @ columns
         labels, word = read[:, :-1], read[:, -1:]
         exponents = np.concatenate([labels, word + math.log(num_words + 1)], axis=1)
-        top = exponents.max(axis=1, keepdims=True)
-        log_sum = np.log(np.exp(exponents - top).sum(axis=1)) + top[:, 0]
-        loss = log_sum - labels[np.arange(len(self)), self.label]
+        loss = special.logsumexp(exponents, axis=1) - labels[np.arange(len(self)), self.label]
         return float(loss.mean()), float((labels.argmax(axis=1) == self.label).mean())
 
 

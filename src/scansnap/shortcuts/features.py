@@ -182,15 +182,10 @@ class _Builder:
 
     def add(self, text, key, feature, parents=lambda key: (), most=None):  # type: ignore[no-untyped-def]
         """Add the features with these keys of these texts; returns their numbers by key."""
-        base = int(key.max(initial=0)) + 1
-        if len(self._weights) * base < 2**62:
-            pairs = np.unique(key * len(self._weights) + text)
-            key, text = np.divmod(pairs, len(self._weights))
-        else:
-            order = np.lexsort((text, key))
-            key, text = key[order], text[order]
-            is_new = np.append(True, (np.diff(key) != 0) | (np.diff(text) != 0))[: len(key)]
-            key, text = key[is_new], text[is_new]
+        order = np.lexsort((text, key))
+        key, text = key[order], text[order]
+        is_new = np.append(True, (np.diff(key) != 0) | (np.diff(text) != 0))[: len(key)]
+        key, text = key[is_new], text[is_new]
         first = np.flatnonzero(np.append(True, np.diff(key) != 0)[: len(key)])
         counts = np.add.reduceat(self._weights[text], first) if len(first) else np.empty(0, np.int64)
         chosen = np.flatnonzero(counts >= self._least)

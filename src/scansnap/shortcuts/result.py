@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scansnap.corpus.sources import RowReport
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.shortcuts.options import ShortcutOptions
+from scansnap.storage.files import TABLE_MARK, check_replaceable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +29,6 @@ REASONS: dict[Reason, str] = {
 """Why a feature that looks distinct is called unproven."""
 
 TABLES = (".csv", ".parquet", ".json")
-MARK = "scansnap_shortcuts"
-"""The name of the first column of a table that this package wrote."""
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,7 @@ class Shortcuts:
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _plain({**content, "num_rows": self.num_rows, "options": self.options.to_dict()})
+        return _plain({**asdict(self), "num_rows": self.num_rows, "options": self.options.to_dict()})
 
     def to_pandas(self) -> pd.DataFrame:
         """The findings as a table, one row each."""
@@ -229,7 +227,7 @@ class Shortcuts:
         path = Path(path)
         check_table(path)
         table = self.to_pandas()
-        table.insert(0, MARK, 1)
+        table.insert(0, TABLE_MARK, 1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix.lower() == ".json":
@@ -246,8 +244,7 @@ def check_table(path: Path) -> None:
     """Refuse a file that is no table, or that this package did not write, before the work begins."""
     if path.suffix.lower() not in TABLES or path.is_dir():
         raise InputError(f"the table is '{path}': give a file whose name ends in {', '.join(TABLES)}.")
-    if path.is_file() and MARK.encode() not in _first_and_last_bytes(path):
-        raise InputError(f"the table is '{path}', a file that scansnap did not write: give another name.")
+    check_replaceable(path)
 
 
 def read_baseline(path: str | Path) -> list[tuple[str, str, str]]:
@@ -277,14 +274,6 @@ def write_baseline(path: str | Path, result: Shortcuts) -> None:
     Path(path).write_text(tomli_w.dumps({"accepted": entries}), encoding="utf-8")
 
 
-def _first_and_last_bytes(path: Path) -> bytes:
-    """Where the names of columns stand: at the start, or in Parquet at the end."""
-    with path.open("rb") as file:
-        first = file.read(2**12)
-        file.seek(max(0, path.stat().st_size - 2**14))
-        return first + file.read()
-
-
 def _plain(value: Any) -> Any:
     """The value with NaN and infinity replaced by null, for JSON."""
     if isinstance(value, float):
@@ -293,4 +282,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    return _plain(asdict(value)) if hasattr(value, "__dataclass_fields__") else value
+    return value

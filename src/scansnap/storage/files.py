@@ -24,8 +24,11 @@ Checksum = list[int]
 """The size of a file and the CRC-32 of its bytes."""
 
 MARK = "written by scansnap"
-MARKS = (MARK.encode(), b'<meta name="generator" content="scansnap">')
-"""What is in the pictures and in the pages that this package writes, by which it recognizes them."""
+TABLE_MARK = "written_by_scansnap"
+"""The name of the first column of a table."""
+
+MARKS = (MARK.encode(), b'<meta name="generator" content="scansnap">', TABLE_MARK.encode())
+"""What is in the pictures, pages and tables that this package writes, by which it recognizes them."""
 
 OVERWRITE: ContextVar[bool] = ContextVar("OVERWRITE", default=False)
 """Whether outputs may replace files that this package did not write: `--overwrite`."""
@@ -120,7 +123,7 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether this package wrote a page or a picture: its mark is near the beginning or the end of the file."""
+    """Whether this package wrote a page, a picture or a table: its mark is near the beginning or the end."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
