@@ -381,6 +381,8 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.record_schedule.steps))
     monkeypatch.setattr(yz_flow, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
+    monkeypatch.setattr("scansnap.data.synthetic.MOST_TOKENS", 10_000)
+    monkeypatch.setattr("scansnap.data.positioned_classes.MOST_POSITIONS", 100)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

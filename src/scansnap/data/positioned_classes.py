@@ -102,7 +102,7 @@ class PositionedClasses(SequenceClasses):
         """P_g(l|n) of the tokens of a class (W, G)."""
         return self.part_probs[self.offsets[index] : self.offsets[index + 1]]
 
-    def draw_steps(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
+    def _counted(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
         """Token counts by bucket of positions."""
         from scansnap.data.sampling import draw_positioned
 

@@ -194,10 +194,14 @@ class SequenceClasses(DataSource):
 
     def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
         """Token counts of the sequences of an update, for the run of each seed."""
-        return Draw.stacked([self.draw_steps(int(seed), step, 1, num_sequences, length) for seed in seeds])
+        return Draw.stacked([self._counted(int(seed), step, 1, num_sequences, length) for seed in seeds])
 
     def draw_steps(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
-        """Token counts of the sequences of several updates of one seed, drawn independently from P(l|n)."""
+        """Token counts of the sequences of several updates of one seed."""
+        return self._counted(seed, first_step, num_steps, num_sequences, length)
+
+    def _counted(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
+        """Token counts of sequences whose contextual tokens are drawn independently from P(l|n)."""
         from scansnap.data.sampling import draw_independent
 
         return draw_independent(self, seed, first_step, num_steps, num_sequences, length)
