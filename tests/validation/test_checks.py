@@ -45,6 +45,7 @@ def test_what_is_taken(check: Callable[[Any], Any], values: list[Any], plain: An
     ("check", "values", "sentence"),
     [
         (WHOLE, [2, 1001, True, np.True_, 3.0, "3", None, [3]], "x is {}: give a whole number from 3 to 1,000."),
+        (partial(checks.integer, "x", most=9), [True, np.True_, 0.0], "x is {}: give a whole number from 0 to 9."),
         (
             partial(checks.number, "x"),
             [math.nan, math.inf, -math.inf, True, np.True_, "1", None, 1j, HUGE],
