@@ -148,6 +148,8 @@ def after_damage(folder: Path, name: str, count: int, seed: int = 0) -> Counter[
         hurry(patch.setattr)
         trees, expected = _moments(folder, name, draws=0, every=10)
         patch.setattr("os.fsync", lambda handle: None)  # which takes most of the time
+        write_tree(trees[-1], folder / "copy")
+        assert outcome(WRITTEN[name], folder / "copy", expected) == "identical"  # without damage
         unfinished = [tree for tree in trees[len(trees) // 4 :] if any(tree.values())]
         for number in range(count):
             broken, what = damaged(trees[-1] if number % 2 else draw.choice(unfinished), draw)

@@ -79,10 +79,12 @@ def flow(root: Path) -> Numbers:
 
 
 def text(root: Path) -> Numbers:
-    texts = root.parent / f"{root.name}-text"
-    texts.mkdir(exist_ok=True)
+    texts = root.parent / "text"  # a run on a corpus of another name is another run
     options = {**SMALL, "steps": 3, "record_every": 1, "store": root / "r.zarr", "progress": False}
-    result = ss.train_text(small_corpus(texts), **options)
+    if not texts.exists():
+        texts.mkdir()
+        small_corpus(texts)
+    result = ss.train_text(ss.read_corpus(texts), **options)
     model, _ = load_model(model_folder(root / "r.zarr"))
     return {**numbers(result), **{name: value.numpy() for name, value in model.state_dict().items()}}
 
