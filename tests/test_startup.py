@@ -89,8 +89,8 @@ def test_one_layer_and_its_flow_need_no_torch(tmp_path: Path) -> None:
         "sweep --preset syn-small --lr-y 1,2 --steps 2",
         "train --preset syn-small --steps 2 --record loss,fresh_loss",
         "flow --preset syn-small --times 1,10 --residual yes --decoder-gradient modified",
-        "verify lemma_1 theorem_2",
-        "figure 4",
+        "verify lemma_1 theorem_1",
+        "figure 9",
         "corpus count example",
         cwd=tmp_path,
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ from scansnap.cli.app import main
 from scansnap.storage.files import checksummed_json, read_checksummed_json
 from scansnap.storage.folder import MANIFEST, CheckedFolder
 from scansnap.text.model_file import load_model, model_folder
+from tests.faults.attacks import after_damage
 from tests.faults.hurry import hurry
-from tests.faults.power_cut import Tree, cuts, write_tree
-from tests.faults.works import OPTIONS, WORKS, Numbers, Work, counts, outcome, text, watch
-
-KINDS = ("one bit flipped", "truncated", "deleted", "emptied", "a byte appended", "zeros in place of a part")
+from tests.faults.works import OPTIONS, counts, text, watch
 
 
 @pytest.fixture(autouse=True)
@@ -38,52 +34,9 @@ def flip(path: Path, place: float = 0.5) -> None:
     path.write_bytes(data)
 
 
-def damaged(tree: Tree, draw: random.Random) -> tuple[Tree, str]:
-    """The folder with one damaged file, and which file has which damage."""
-    names = [name for name, data in tree.items() if data is not None]
-    arrays = [name for name in names if not Path(name).name.startswith(".")]  # most files describe, few have numbers
-    name, kind = draw.choice(arrays if draw.random() < 0.6 and arrays else names), draw.choice(KINDS)
-    data = bytearray(tree[name] or b"")
-    if kind == "deleted":
-        return {other: content for other, content in tree.items() if other != name}, f"{name}: {kind}"
-    if kind == "emptied" or not data:
-        data = bytearray(b"" if data else b"\1")
-    elif kind == "truncated":
-        del data[draw.randrange(len(data)) :]
-    elif kind == "a byte appended":
-        data.append(draw.randrange(256))
-    elif kind == "one bit flipped":
-        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    else:
-        first = draw.randrange(len(data))
-        length = min(len(data) - first, draw.randrange(1, 64))
-        data[first : first + length] = bytes(length) if any(data[first : first + length]) else b"\1" * length
-    return {**tree, name: bytes(data)}, f"{name}: {kind}"
-
-
-def after_damage(folder: Path, work: Work, count: int, seed: int = 0) -> Counter[str]:
-    """Damage finished and unfinished stores of a work, do the work again on them, and count what came out."""
-    root, copy, expected = folder / "work", folder / "copy", list[Numbers]()
-    root.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        hurry(patch.setattr)
-        trees = cuts(root, lambda: expected.append(work(root)), draws=0, every=10)
-        patch.setattr("os.fsync", lambda handle: None)
-        draw, seen = random.Random(seed), Counter[str]()
-        for number in range(count):
-            tree = trees[-1] if number % 2 else draw.choice(trees[len(trees) // 4 :])
-            if not any(tree.values()):
-                continue
-            broken, what = damaged(tree, draw)
-            write_tree(broken, copy)
-            result = outcome(work, copy, expected[0])
-            seen[result if result in ("identical", "refused") else f"{result} {what}"] += 1
-    return seen
-
-
 @pytest.mark.parametrize("name", ["train", "sweep", "flow", "counts", "watch", "cache"])
 def test_damage_is_noticed(tmp_path, name: str) -> None:
-    seen = after_damage(tmp_path, WORKS[name], 12)
+    seen = after_damage(tmp_path, name, 12)
     assert set(seen) <= {"refused", "identical"}, seen
     assert seen["refused"] > 4 or name == "cache"  # which is written again
 

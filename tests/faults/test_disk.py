@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,90 +13,28 @@ import scansnap as ss
 from scansnap.corpus import count_job
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
-from scansnap.storage import files
-from scansnap.storage.folder import CheckedFolder
 from tests.corpus.slow_counts import corpus_of, zipf_ids
-from tests.faults.hurry import hurry
+from tests.faults.attacks import after_power_cuts, on_full_disks
 from tests.faults.power_cut import cuts, write_tree
-from tests.faults.works import OPTIONS, WORKS, Work, outcome
+from tests.faults.works import OPTIONS
 from tests.small_text import small_corpus
 
 
 @pytest.fixture(autouse=True)
-def _many_checkpoints(monkeypatch, tmp_path) -> None:
-    hurry(monkeypatch.setattr)
+def _cache(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-
-
-def after_power_cuts(folder: Path, work: Work, draws: int, every: int = 1) -> Counter[str]:
-    """Cut the power at every moment of the work, start it again on what is there, and count what came out.
-
-    A kill leaves one of these folders: that in which the disk has everything.
-    """
-    root, copy = folder / "work", folder / "copy"
-    root.mkdir()
-    expected: list[Any] = []
-    trees = cuts(root, lambda: expected.append(work(root)), draws=draws, every=every)
-    seen: Counter[str] = Counter()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda handle: None)  # which takes most of the time
-        for tree in trees:
-            write_tree(tree, copy)
-            seen[outcome(work, copy, expected[0])] += 1
-            assert not list(copy.rglob("*.new"))
-    return seen
 
 
 @pytest.mark.parametrize(("name", "every"), [("train", 80), ("sweep", 80), ("flow", 50), ("counts", 40), ("cache", 4)])
 def test_work_continues_after_some_power_cuts(tmp_path, name: str, every: int) -> None:
-    seen = after_power_cuts(tmp_path, WORKS[name], draws=1, every=every)
+    seen = after_power_cuts(tmp_path, name, draws=1, every=every)
     assert set(seen) == {"identical"}, seen
     assert seen.total() > 5
 
 
-class FullDisk:
-    """Counts the changes to the disk, and fails at one of them."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, fail_at: int) -> None:
-        self.count, self._fail_at = 0, fail_at
-        changes = ((Path, ("write_bytes", "replace", "unlink")), (files, ("_sync",)), (CheckedFolder, ("write_with",)))
-        for owner, names in changes:
-            for name in names:
-                patch.setattr(owner, name, self._counted(getattr(owner, name)))
-
-    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self.count += 1
-            if self.count == self._fail_at:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return real(*args, **kwargs)
-
-        return call
-
-
-def on_full_disks(folder: Path, work: Work, every: int) -> Counter[str]:
-    """Fail at every n-th change to the disk, start the work again, and count what came out of both."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda handle: None)
-        moments = FullDisk(patch, 10**9)
-        (folder / "whole").mkdir()
-        expected = work(folder / "whole")
-    seen: Counter[str] = Counter()
-    for moment in range(1, moments.count + 1, every):
-        root = folder / f"{moment}"
-        root.mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("os.fsync", lambda handle: None)
-            FullDisk(patch, moment)
-            first = outcome(work, root, expected)
-        seen[f"first {first}"] += 1
-        seen[outcome(work, root, expected)] += 1
-    return seen
-
-
 @pytest.mark.parametrize(("name", "every"), [("train", 40), ("sweep", 40), ("counts", 30), ("watch", 40)])
 def test_work_continues_after_a_full_disk(tmp_path, name: str, every: int) -> None:
-    seen = on_full_disks(tmp_path, WORKS[name], every)
+    seen = on_full_disks(tmp_path, name, every)
     assert set(seen) <= {"first refused", "first identical", "identical"}, seen
     assert seen["first refused"] > 1
 
@@ -164,7 +99,6 @@ def test_training_needs_disk_space_for_its_checkpoints(tmp_path, free_space) -> 
 
 
 def test_counting_needs_disk_space_for_its_tables(tmp_path, free_space, monkeypatch) -> None:
-    monkeypatch.undo()
     corpus = corpus_of(2000, train=zipf_ids(50_000, 2000))
     estimate = count_job.TRIPLE_BYTES * 50_000 * 34 * count_job.distinct_share(corpus.train, 35)(50_000)
     free_space(0.9 * estimate)

@@ -18,27 +18,8 @@ from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import by_kind, count_verdicts
 from scansnap.shortcuts.judging import number_of_tests
-from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
 from tests.monitor.looks import even, first, look, series
-
-
-def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> None:
-    """A shard of which only some runs are done is run again."""
-    hurry(monkeypatch.setattr)
-    options: dict[str, Any] = {**OPTIONS, "lr_y": [1.0, 2.0, 3.0], "seeds": range(4), "steps": 2}
-    expected, run_shard, shards = ss.sweep("syn-small", **options), sweeping.run_shard, list[Any]()
-
-    def stops(shard: Any) -> Any:
-        shards.append(shard)
-        if len(shards) == 3:
-            raise KeyboardInterrupt
-        return run_shard(shard)
-
-    monkeypatch.setattr(sweeping, "run_shard", stops)
-    with pytest.raises(KeyboardInterrupt):
-        ss.sweep("syn-small", **options, shard_size=1, store=tmp_path / "s.zarr")
-    assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
 
 
 def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:
@@ -70,45 +51,45 @@ def test_a_shard_allows_for_the_memory_of_its_runs(more: dict[str, Any]) -> None
     assert len(grid.shards(2.5 * grid.groups[0].bytes_per_run)) == 4
 
 
-class Announced(nn.Module):
-    """Products of fixed queries and keys, which nothing but an announcement reveals."""
+GENERATOR = torch.Generator().manual_seed(0)
+QUERY, KEY = (torch.randn((1, 1, 6, 4), generator=GENERATOR) for _ in range(2))
 
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.query, self.key = (torch.randn((1, 1, 6, 4), generator=generator) for _ in range(2))
-        self.weight = nn.Parameter(torch.zeros(1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight
+def watch_products(query: Tensor, key: Tensor, *mask: Tensor, record: Any, **options: Any) -> ss.Watch:
+    """A watch of a model that announces attention between these queries and keys, and shows nothing else of it."""
+    model = nn.Linear(6, 6)
+    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=record)
+    watch.attention(model, queries_and_keys=lambda module, x: (query, key, *mask), **options)
+    return watch
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """The mean entropy over rows of attention."""
+    return torch.special.entr(logits.double().softmax(-1)).sum(-1).mean()
 
 
 def test_announced_causal_attention_has_its_mask_too() -> None:
     """Against softmax over the keys that both allow."""
-    model, seen = Announced(), torch.ones((6, 6), dtype=torch.bool)
+    seen = torch.ones((6, 6), dtype=torch.bool)
     seen[:, 1] = False
-    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy", "largest_logit"))
-    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key, seen), is_causal=True)
-    logits = (model.query @ model.key.mT / 2)[0, 0].double()
-    weights = logits.masked_fill(~(seen & torch.ones(6, 6).tril().bool()), -torch.inf).softmax(-1)
-    entropy = torch.special.entr(weights).sum(-1)[2:].mean()  # a row of one key has no choice
+    watch = watch_products(QUERY, KEY, seen, record=("entropy", "largest_logit"), is_causal=True)
+    allowed = seen & torch.ones(6, 6).tril().bool()
+    logits = (QUERY @ KEY.mT / 2)[0, 0].masked_fill(~allowed, -torch.inf)
+    entropy = mean_entropy(logits[2:])  # a row of one key has no choice
     np.testing.assert_allclose(watch.dataset["entropy"].values.squeeze(), entropy, rtol=1e-5)
 
 
 def test_the_largest_of_negative_logits_is_negative() -> None:
-    model = Announced()
-    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("largest_logit",))
-    watch.attention(model, queries_and_keys=lambda module, x: (-module.key.abs() - 1, module.key.abs() + 1))
-    expected = (-(model.key.abs() + 1) @ (model.key.abs() + 1).mT / 2).max()
+    positive = KEY.abs() + 1
+    watch = watch_products(-positive, positive, record=("largest_logit",))
+    expected = (-positive @ positive.mT / 2).max()
     np.testing.assert_allclose(watch.dataset["largest_logit"].values.squeeze(), expected, rtol=1e-5)
 
 
 def test_a_head_with_one_row_that_is_not_finite_has_no_numbers() -> None:
-    model = Announced()
-    model.query, model.key = model.query.repeat(1, 2, 1, 1), model.key.repeat(1, 2, 1, 1)
-    model.query[0, 0, 3] = torch.nan
-    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy",))
-    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
+    query = QUERY.repeat(1, 2, 1, 1)
+    query[0, 0, 3] = torch.nan
+    watch = watch_products(query, KEY.repeat(1, 2, 1, 1), record=("entropy",))
     assert np.isfinite(watch.dataset["entropy"].values.squeeze()).tolist() == [False, True]
 
 
@@ -117,11 +98,9 @@ def test_the_mean_of_a_negative_quantity_is_negative() -> None:
     def minus_entropy(rows: ss.Rows) -> Tensor:
         return -rows.entropy
 
-    model = Announced()
-    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy", minus_entropy))
-    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
-    expected = torch.special.entr((model.query @ model.key.mT / 2).double().softmax(-1)).sum(-1).mean()
-    np.testing.assert_allclose(watch.dataset["minus_entropy"].values.squeeze(), -expected, rtol=1e-5)
+    watch = watch_products(QUERY, KEY, record=("entropy", minus_entropy))
+    expected = -mean_entropy(QUERY @ KEY.mT / 2)
+    np.testing.assert_allclose(watch.dataset["minus_entropy"].values.squeeze(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("lengths", "explodes"), [(0.9, True), (1.1, False)])
@@ -142,9 +121,7 @@ def test_a_quantity_that_is_missing_at_the_last_snapshot_is_not_judged() -> None
 
 
 def test_a_step_beyond_64_bits_is_refused_and_the_watch_goes_on() -> None:
-    model = Announced()
-    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=("entropy",))
-    watch.attention(model, queries_and_keys=lambda module, x: (module.query, module.key))
+    watch = watch_products(QUERY, KEY, record=("entropy",))
     with pytest.raises(ss.InputError, match=r"step is 9223372036854775808: give a whole number below 2\^63"):
         watch.step(2**63)
     watch.step(2**63 - 1)

@@ -25,7 +25,7 @@ from scansnap.figures.text_attention import draw_pattern
 from scansnap.report.html import render
 from scansnap.runtime.errors import InputError, printable, unknown
 from scansnap.runtime.progress import progress_bar
-from tests.faults.test_commands import run
+from tests.faults.inputs import run
 from tests.faults.values import HOSTILE_NAMES
 
 SOURCE = Path(ss.__file__).parent

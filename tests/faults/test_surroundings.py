@@ -17,7 +17,7 @@ import scansnap as ss
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
 from scansnap.results import metrics
-from tests.faults.test_commands import run
+from tests.faults.inputs import run
 from tests.small_text import SMALL, small_corpus
 
 RUN: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 4, "seq_len": 8, "record": "loss"}

@@ -1,19 +1,22 @@
-"""One small piece of work for every kind of store.
+"""The stores that are damaged, killed and written by several processes: one small piece of work for each kind.
 
-A work takes a folder, does there what is missing, and returns the numbers that come out.  Started again on a folder
-that a kill, a full disk or damage has left, it must return the same numbers or refuse in one sentence.
+`run` takes a folder, does there what is missing, and returns the numbers that come out.  `command` is longer work of
+the same kind in a process of its own, which can be killed.  Started again on a folder that a kill, a full disk or
+damage has left, both must give the same numbers or refuse in one sentence.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import scansnap as ss
 from scansnap.monitor.store import read_snapshots
@@ -27,7 +30,15 @@ OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 4, "seq_len":
 STEPS = 4
 
 Numbers = dict[str, Any]
-Work = Callable[[Path], Numbers]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of store, written here and by a command."""
+
+    run: Callable[[Path], Numbers] | None
+    command: str = ""
+    package: str = "dynamics"  # whose checkpoints the command is to write often
 
 
 def numbers(dataset: Any) -> Numbers:
@@ -46,13 +57,15 @@ def _equal(first: Any, second: Any) -> bool:
     return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
 
 
-def train(root: Path) -> Numbers:
-    return numbers(ss.train("syn-small", **OPTIONS, steps=6, store=root / "r.zarr"))
+def read_store(store: Path, output: str) -> Numbers:
+    """What a command left: a result, counts, or only what it printed."""
+    if not store.exists():
+        return {name: value for name, value in json.loads(output).items() if "seconds" not in name}
+    return dict(stored_tables(ss.read_counts(store))) if (store / "pairs").exists() else numbers(ss.load(store))
 
 
-def layers(root: Path) -> Numbers:
-    options = {**OPTIONS, "layers": 2, "init": "uniform", "optimizer": "adam", "lr_y": 0.1}
-    return numbers(ss.train("syn-small", **options, steps=STEPS, store=root / "r.zarr"))
+def train(root: Path, **options: Any) -> Numbers:
+    return numbers(ss.train("syn-small", **{**OPTIONS, "steps": STEPS, **options}, store=root / "r.zarr"))
 
 
 def sweep(root: Path) -> Numbers:
@@ -66,10 +79,12 @@ def flow(root: Path) -> Numbers:
 
 
 def text(root: Path) -> Numbers:
-    texts = root.parent / f"{root.name}-text"
-    texts.mkdir(exist_ok=True)
+    texts = root.parent / "text"  # a run on a corpus of another name is another run
     options = {**SMALL, "steps": 3, "record_every": 1, "store": root / "r.zarr", "progress": False}
-    result = ss.train_text(small_corpus(texts), **options)
+    if not texts.exists():
+        texts.mkdir()
+        small_corpus(texts)
+    result = ss.train_text(ss.read_corpus(texts), **options)
     model, _ = load_model(model_folder(root / "r.zarr"))
     return {**numbers(result), **{name: value.numpy() for name, value in model.state_dict().items()}}
 
@@ -81,27 +96,21 @@ def counts(root: Path) -> Numbers:
     return {**stored_tables(counted), **numbers(counted.vocabulary)}
 
 
-class OneLayer(nn.Module):
-    """Attention whose logits are a fixed matrix times `scale`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.scale = 1.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attention(self.scale * x, x, x)[0]
-
-
 def watch(root: Path) -> Numbers:
+    """Snapshots of an encoder whose weights are `1 + step` times those at the start."""
     torch.manual_seed(0)
-    path, model, probe = root / "r.zarr", OneLayer().eval(), torch.randn(1, 5, 8)
+    path, model, probe = root / "r.zarr", nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), torch.randn(1, 5, 8)
+    start = {name: value.clone() for name, value in model.eval().state_dict().items()}
+
+    def move(step: int) -> None:
+        model.load_state_dict({name: (1.0 + step) * value for name, value in start.items()})
+
     last = 0 if is_new(path) else int(read_snapshots(path)["step"][-1])
-    model.scale = 1.0 + last
+    move(last)
     options: dict[str, Any] = {"every": 1, "record": ("normalized_entropy", "top_1"), "errors": "raise"}
     with ss.watch(model, probe=probe, store=path, **options) as watching:
         for step in range(last + 1, STEPS):
-            model.scale = 1.0 + step
+            move(step)
             watching.step(step)
         return numbers(watching.dataset)
 
@@ -113,14 +122,42 @@ def cache(root: Path) -> Numbers:
         return {"file": (folder / "file").read_bytes()}
 
 
-WORKS: dict[str, Work] = {work.__name__: work for work in (train, layers, sweep, flow, text, counts, watch, cache)}
+MEDIUM = "train --preset syn-medium --record-every 100 --batch-size 8 --store {store} --record loss"
+
+WORKS: dict[str, Work] = {
+    "train": Work(train, f"{MEDIUM},attention_logits --steps 3000"),
+    "adam": Work(lambda root: train(root, optimizer="adam"), f"{MEDIUM} --optimizer adam --steps 2000"),
+    "layers": Work(
+        lambda root: train(root, layers=2, init="uniform", optimizer="adam", lr_y=0.1),
+        "train --preset syn-small --layers 2 --init uniform --lr-y 0.5 --steps 60 --record loss --batch-size 8 "
+        "--store {store}",
+    ),
+    "flow": Work(flow, "flow --preset syn-medium --times log:1:1e9:40 --store {store}"),
+    "sweep": Work(
+        sweep,
+        "sweep --classes syn-small --lr-z 0.5,1 --lr-y 1,2 --seeds 0:20 --steps 200 --shard-size 4 --store {store}",
+    ),
+    "text": Work(
+        text,
+        "text train example --steps 60 --record-every 10 --width 12 --feed-forward 8 --window 7 --batch-size 4 "
+        "--store {store}",
+        "text",
+    ),
+    "counts": Work(counts, "corpus count example --output {store}", "corpus"),
+    "watch": Work(watch),
+    "cache": Work(cache),
+    "shortcuts": Work(None, "shortcuts example --text review --label sentiment", "shortcuts"),
+}
+WRITTEN = {name: work.run for name, work in WORKS.items() if work.run is not None}
+"""What is written in this process, to be damaged, cut short or written by several processes."""
 
 
-def outcome(work: Work, root: Path, expected: Numbers) -> str:
+def outcome(run: Callable[[Path], Numbers], root: Path, expected: Numbers, because: str = "") -> str:
     """What work on a folder comes to: "identical", "refused", or something that must not be, in capitals."""
     try:
-        return "identical" if same(work(root), expected) else "WRONG NUMBERS"
+        return "identical" if same(run(root), expected) else "WRONG NUMBERS"
     except ss.ScanSnapError as error:
-        return "refused" if "\n" not in str(error) else f"SEVERAL LINES {error}"
+        is_sentence = "\n" not in str(error) and because in str(error)
+        return "refused" if is_sentence else f"ANOTHER SENTENCE {error}"
     except Exception as error:
         return f"TRACEBACK {type(error).__name__}: {error}"

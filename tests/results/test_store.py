@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,14 +115,7 @@ def test_only_results_are_replaced(tmp_path, result) -> None:
     assert (tmp_path / "notes.txt").read_text() == (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
 
 
-def test_a_missing_variable_is_said(tmp_path, result) -> None:
-    path = ss.save(result, tmp_path / "r.zarr")
-    shutil.rmtree(path / "loss")
-    with pytest.raises(ss.StoreError, match=r"the file loss/\S+ of 'loss' is missing"):
-        ss.load(path)
-
-
-def test_damaged_stores(tmp_path, result) -> None:
+def test_what_is_no_result_is_refused(tmp_path, result) -> None:
     with pytest.raises(ss.StoreError, match="does not exist"):
         ss.load(tmp_path / "absent.zarr")
     (tmp_path / "empty.zarr").mkdir()
@@ -133,10 +125,6 @@ def test_damaged_stores(tmp_path, result) -> None:
     with pytest.raises(ss.StoreError, match="is not a result of scansnap"):
         ss.load(tmp_path / "file.zarr")
     path = ss.save(result, tmp_path / "r.zarr")
-    chunk = next(p for p in (path / "attention" / "c").rglob("*") if p.is_file())
-    chunk.write_bytes(chunk.read_bytes()[:20])
-    with pytest.raises(ss.StoreError, match=r"the file attention/\S+ of 'attention' has other bytes"):
-        ss.load(path)
     (path / MANIFEST).unlink()
     with pytest.raises(ss.StoreError, match=r"its manifest\.json is missing"):
         ss.load(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,36 +54,26 @@ def test_a_folder_is_written_once(cache: Path) -> None:
     assert fill.calls == 2
 
 
-def truncate(folder: Path) -> None:
-    (folder / "a.bin").write_bytes(b"01234")
-
-
-def flip(folder: Path) -> None:
-    (folder / "a.bin").write_bytes(b"0123456780")
-
-
-def remove(folder: Path) -> None:
-    (folder / "inner" / "b.txt").unlink()
-
-
-def forget(folder: Path) -> None:
-    (folder / MANIFEST).unlink()
-
-
-def cut_list(folder: Path) -> None:
-    (folder / MANIFEST).write_text("{")
-
-
 def replace_by_file(folder: Path) -> None:
     folder.rename(folder.with_name("away"))
     folder.write_text("not a folder")
 
 
-@pytest.mark.parametrize("damage", [truncate, flip, remove, forget, cut_list, replace_by_file])
-def test_damage_is_noticed_and_repaired(cache: Path, damage) -> None:
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda folder: (folder / "a.bin").write_bytes(b"01234"),
+    "changed": lambda folder: (folder / "a.bin").write_bytes(b"0123456780"),
+    "removed": lambda folder: (folder / "inner" / "b.txt").unlink(),
+    "without a manifest": lambda folder: (folder / MANIFEST).unlink(),
+    "with half a manifest": lambda folder: (folder / MANIFEST).write_text("{"),
+    "replaced by a file": replace_by_file,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_noticed_and_repaired(cache: Path, damage: str) -> None:
     fill = Filler()
     folder = cached_folder("kind", "key", fill)
-    damage(folder)
+    DAMAGES[damage](folder)
     assert cached_folder("kind", "key", fill) == folder
     assert fill.calls == 2
     assert (folder / "a.bin").read_bytes() == b"0123456789"

@@ -103,6 +103,15 @@ def test_a_commit_that_was_cut_short_is_finished(folder: CheckedFolder, monkeypa
     assert contents(folder.root) == expected
 
 
+def test_what_a_killed_writer_had_staged_is_removed(folder: CheckedFolder) -> None:
+    """Its new version of a committed file too."""
+    (folder.root / "a.new").write_bytes(b"not committed")
+    (folder.root / "c.new").write_bytes(b"not committed")
+    with folder.locked():
+        assert not folder.leftovers()
+    assert contents(folder.root) == {"a": b"first", "part/b": b"second"}
+
+
 def test_every_flipped_bit_shows(folder: CheckedFolder) -> None:
     for name in ("a", MANIFEST):
         path = folder.root / name

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from scansnap.runtime.errors import InputError
-from tests.faults.calls import Call, theory_calls
+from tests.faults.calls import Call, good_calls
 
-CALLS = {name.removeprefix("theory."): call for name, call in theory_calls().items()}
+CALLS = {name.removeprefix("theory."): call for name, call in good_calls("theory", Path()).items()}
 TINY = 5e-324
 LIMITS: dict[str, tuple[Any, Any]] = {
     "constant": (1e-300, 0.0),

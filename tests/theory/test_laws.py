@@ -37,7 +37,7 @@ def test_the_shift_grows_without_limit_and_is_small_before_the_crossing() -> Non
         assert theory.shift_bounds(h, vocab_size=size, lr_y=1e-3).most == pytest.approx(0.2246, rel=0.03)
 
 
-@pytest.mark.parametrize("rate", [1e-17, 1e-8, 0.3, 700.0, 2000.0])
+@pytest.mark.parametrize("rate", [1e-17, 1e-8, 0.3, 1.0, 1.5, 700.0, 2000.0, 1e9])
 def test_the_bounds_of_the_shift_keep_their_digits(rate: float) -> None:
     """Against the formulas as they are derived, in 50 digits; the upper bound is beyond all numbers at last."""
     bounds = theory.shift_bounds(0.002, vocab_size=1000, lr_y=rate)

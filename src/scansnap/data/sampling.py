@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numba import int32, uint32, uint64
@@ -42,16 +42,16 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.machine import gibibytes, physical_memory
+from scansnap.runtime.machine import check_memory
 from scansnap.storage.code_cache import njit
-from scansnap.validation import checks
-from scansnap.validation.argument_types import Seed
+from scansnap.validation.argument_types import IntegerType, Seed
 from scansnap.validation.checks import contextual_length
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     from scansnap.data.positioned_classes import PositionedClasses
+
+Number = Annotated[int, IntegerType({"least": 1})]
 
 COUNTING_LIMIT = 1279
 """Up to this many contextual tokens thresholds are counted; beyond, binomials cost less (`benchmarks/scaling.py`)."""
@@ -470,7 +470,7 @@ def positioned_sequences(
 
 @validated
 def sample_sequences(
-    source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
+    source: DataSource, *, num: Number, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num).
 
@@ -478,14 +478,14 @@ def sample_sequences(
     >>> sequences.shape, index.shape
     ((3, 8), (3,))
     """
-    request = _checked(num, seq_len, seed)
-    _check_memory(num, request["length"])
-    return source.sample_sequences(**request)
+    length = contextual_length(seq_len)
+    check_memory(f"{num:,} sequences need", 8 * num * length, "draw fewer of them")
+    return source.sample_sequences(num=num, length=length, seed=seed)
 
 
 @validated
 def sample_counts(
-    source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
+    source: DataSource, *, num: Number, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num).
 
@@ -493,10 +493,10 @@ def sample_counts(
     >>> counts.sum(1)
     array([7, 7, 7])
     """
-    request = _checked(num, seq_len, seed)
-    _check_memory(num, source.classes.vocab_size)
+    length = contextual_length(seq_len)
+    check_memory(f"the counts of {num:,} sequences need", 8 * num * source.classes.vocab_size, "draw fewer of them")
     source.check_length(seq_len)
-    draw = source.draw(seeds=np.array([seed], np.uint64), step=0, num_sequences=num, length=request["length"])
+    draw = source.draw(seeds=np.array([seed], np.uint64), step=0, num_sequences=num, length=length)
     class_index, counts = draw.class_index[0], draw.counts[0]
     if counts.ndim == 3:  # by bucket of positions
         counts = counts.sum(1)
@@ -505,20 +505,3 @@ def sample_counts(
         rows, tokens = np.flatnonzero(class_index == n), source.classes.support(n)
         dense[np.ix_(rows, tokens)] = counts[rows, : len(tokens)]
     return dense, class_index
-
-
-def _checked(num: int, seq_len: int, seed: int) -> dict[str, int]:
-    return {
-        "num": checks.integer("num", num, least=1),
-        "length": contextual_length(seq_len),
-        "seed": checks.integer("seed", seed, most=2**63 - 1),
-    }
-
-
-def _check_memory(num: int, width: int) -> None:
-    """Refuse sequences or counts that do not fit in memory."""
-    needed = 8 * num * width
-    if needed > physical_memory():
-        raise InputError(
-            f"num is {num:,}: that takes {gibibytes(needed)} of the {gibibytes(physical_memory())} of memory here."
-        )

@@ -126,97 +126,55 @@ def assumptions(
     y, z = float(numbers("lr_y", lr_y, above=0)), float(numbers("lr_z", lr_z, least=0))
     entries = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
     queries = int(np.unique(classes.next_token, return_counts=True)[1].max())
-    entries.append(
-        Assumption(
-            "query_of_next",
-            "the next token determines the query, m = psi(n)",
-            queries,
-            1.0,
-            queries == 1,
-            "as assumed"
-            if queries == 1
-            else f"a next token follows {queries} queries; formulas that index "
-            "classes by n are not about these classes, the dynamics are",
-        )
-    )
+    several = f"a next token follows {queries} queries; formulas that index classes by n are not about these classes"
+    unlike = "" if queries == 1 else f"{several}, the dynamics are"
+    statement = "the next token determines the query, m = psi(n)"
+    entries.append(Assumption("query_of_next", statement, queries, 1.0, queries == 1, unlike or MET))
     uneven = float(classes.weights.max() / classes.weights.min())
-    entries.append(
-        Assumption(
-            "uniform_classes",
-            "classes are drawn uniformly",
-            uneven,
-            1.0,
-            uneven < 1 + 1e-9,
-            f"the most frequent class is drawn {uneven:.3g} times as often as the rarest",
-        )
-    )
+    often = f"the most frequent class is drawn {uneven:.3g} times as often as the rarest"
+    is_even = uneven < 1 + 1e-9
+    entries.append(Assumption("uniform_classes", "classes are drawn uniformly", uneven, 1.0, is_even, often))
     if steps is not None:
-        needed = MUCH * len(classes.query) ** 2
-        entries.append(
-            Assumption(
-                "enough_steps",
-                "t >> K^2",
-                float(steps),
-                needed,
-                steps >= needed,
-                f"{steps:g} steps against K^2 = {len(classes.query) ** 2}; early draws of classes are uneven",
-            )
-        )
-    plain = optimizer == "sgd" and not momentum
-    entries.append(
-        Assumption(
-            "plain_sgd",
-            "plain SGD",
-            float(momentum or 0),
-            0.0,
-            plain,
-            "as assumed"
-            if plain
-            else f"{optimizer} with momentum {momentum or 0:g} is not covered; "
-            "momentum μ acts like rates larger by 1/(1 - μ) once it has built up",
-        )
-    )
-    entries.append(
-        Assumption(
-            "zero_start",
-            "Y(0) = 0 and Z(0) = 0",
-            0.0,
-            0.0,
-            init == "zeros",
-            "as assumed" if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))",
-        )
-    )
+        square = len(classes.query) ** 2
+        early = f"{steps:g} steps against K^2 = {square}; early draws of classes are uneven"
+        entries.append(_at_least("enough_steps", "t >> K^2", float(steps), MUCH * square, early))
+    rule = "" if optimizer == "sgd" and not momentum else f"{optimizer} with momentum {momentum or 0:g} is not covered"
+    larger = "momentum μ acts like rates larger by 1/(1 - μ) once it has built up"
+    advice = f"{rule}; {larger}" if rule else MET
+    entries.append(Assumption("plain_sgd", "plain SGD", float(momentum or 0), 0.0, not rule, advice))
+    lead = MET if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))"
+    entries.append(Assumption("zero_start", "Y(0) = 0 and Z(0) = 0", 0.0, 0.0, init == "zeros", lead))
     return Assumptions(tuple(entries))
+
+
+MET = "as assumed"
+
+
+def _at_least(name: AssumptionId, statement: str, value: float, limit: float, advice: str) -> Assumption:
+    """An assumption that is met from a limit on."""
+    return Assumption(name, statement, value, limit, value >= limit, advice)
 
 
 def _long(classes: Classes, seq_len: float) -> Assumption:
     typical = float(np.median(classes.token_probs))
     if math.isinf(seq_len):
-        return Assumption("long_sequences", "T -> infinity (1b)", seq_len, math.inf, True, "as assumed")
+        return Assumption("long_sequences", "T -> infinity (1b)", seq_len, math.inf, True, MET)
     radius = float(frequency_radius(seq_len, failure=0.05))
-    needed = 1 + math.log(2 / 0.05) / (2 * (typical / MUCH) ** 2)
-    return Assumption(
-        "long_sequences",
-        "T -> infinity (1b)",
-        seq_len,
-        math.ceil(needed),
-        seq_len >= needed,
+    needed = math.ceil(1 + math.log(2 / 0.05) / (2 * (typical / MUCH) ** 2))
+    advice = (
         f"with T = {seq_len:g} a token's frequency is within {radius:.2g} of its probability (typically {typical:.2g}) "
-        f"in 95% of sequences; within a tenth of it needs T = {math.ceil(needed):,}",
+        f"in 95% of sequences; within a tenth of it needs T = {needed:,}"
     )
+    return _at_least("long_sequences", "T -> infinity (1b)", seq_len, needed, advice)
 
 
 def _fast(lr_y: float, lr_z: float) -> Assumption:
     ratio = lr_y / lr_z if lr_z else math.inf
-    return Assumption(
-        "fast_decoder",
-        "eta_Y >> eta_Z (1c)",
-        ratio,
-        MUCH,
-        ratio >= MUCH,
+    advice = (
         f"eta_Y/eta_Z = {ratio:.6g}, and at least {MUCH:g} is taken for much larger; what holds to leading order in "
-        "eta_Z/eta_Y holds up to a time that grows with the ratio (first_fall)",
+        "eta_Z/eta_Y holds up to a time that grows with the ratio (first_fall)"
     )
+    return _at_least("fast_decoder", "eta_Y >> eta_Z (1c)", ratio, MUCH, advice)
 
 
 def _overlaps(classes: Classes) -> list[Assumption]:
@@ -228,67 +186,31 @@ def _overlaps(classes: Classes) -> list[Assumption]:
     e = (probs @ probs.T).toarray() / np.outer(norms, norms)
     np.fill_diagonal(e, 0.0)
     spectrum = np.abs(eigenvalues(e))
-    top, low = float(spectrum[0]), float(spectrum[-1])
-    floor = 6 / math.sqrt(size)
-    enough = f"M of at least {math.ceil((6 / low) ** 2):,}" if low > 1e-12 else "overlapping classes"
+    top, low, most, floor = float(spectrum[0]), float(spectrum[-1]), 1 / count, 6 / math.sqrt(size)
     rank = float(np.linalg.eigvalsh(e + np.eye(count))[0])
+    weak = f"|lambda_1| = {top:.3g} against 1/K = {most:.3g}"
+    if top >= most:
+        weak += f"; {top * count:.1f} times too much: make common tokens fewer or rarer"
+    vanishing = f"min |lambda_i| = {low:.3g} against 6/sqrt(M) = {floor:.3g}"
+    if low < floor:
+        enough = f"M of at least {math.ceil((6 / low) ** 2):,}" if low > 1e-12 else "overlapping classes"
+        vanishing += f"; it would take {enough}"
+    smallest = f"the smallest eigenvalue of F^T F is {rank:.3g}"
     return [
-        Assumption(
-            "weak_overlap",
-            "|lambda_1| < 1/K (2)",
-            top,
-            1 / count,
-            top < 1 / count,
-            f"|lambda_1| = {top:.3g} against 1/K = {1 / count:.3g}"
-            + ("" if top < 1 / count else f"; {top * count:.1f} times too much: make common tokens fewer or rarer"),
-        ),
-        Assumption(
-            "no_vanishing_overlap",
-            "|lambda_i| >= 6/sqrt(M) (2)",
-            low,
-            floor,
-            low >= floor,
-            f"min |lambda_i| = {low:.3g} against 6/sqrt(M) = {floor:.3g}"
-            + ("" if low >= floor else f"; it would take {enough}"),
-        ),
-        Assumption(
-            "independent_classes",
-            "the f_n are linearly independent (2)",
-            rank,
-            0.0,
-            rank > 1e-9,
-            f"the smallest eigenvalue of F^T F is {rank:.3g}",
-        ),
+        Assumption("weak_overlap", "|lambda_1| < 1/K (2)", top, most, top < most, weak),
+        _at_least("no_vanishing_overlap", "|lambda_i| >= 6/sqrt(M) (2)", low, floor, vanishing),
+        Assumption("independent_classes", "the f_n are linearly independent (2)", rank, 0.0, rank > 1e-9, smallest),
     ]
 
 
 def _sizes(classes: Classes, lr_y: float) -> list[Assumption]:
     count, size = len(classes.query), classes.vocab_size
     least = MUCH * size**-0.99
+    span = f"the range for M = {size} is {least:.2g} to 1" if least < 1 else f"no rate meets it for M = {size}"
+    rate, in_range = f"eta_Y = {lr_y:g}; {span}", least <= lr_y < 1
+    square = f"M = {size} against K^2 = {count**2}"
     return [
-        Assumption(
-            "large_vocabulary",
-            "M >> K^2 (2)",
-            size,
-            MUCH * count**2,
-            size >= MUCH * count**2,
-            f"M = {size} against K^2 = {count**2}",
-        ),
-        Assumption(
-            "many_tokens",
-            "M >> 100 (Theorem 1)",
-            size,
-            MUCH * 100,
-            size >= MUCH * 100,
-            f"M = {size}",
-        ),
-        Assumption(
-            "decoder_rate",
-            "M^-0.99 << eta_Y < 1 (Theorem 1)",
-            lr_y,
-            1.0,
-            least <= lr_y < 1,
-            f"eta_Y = {lr_y:g}; "
-            + (f"the range for M = {size} is {least:.2g} to 1" if least < 1 else f"no rate meets it for M = {size}"),
-        ),
+        _at_least("large_vocabulary", "M >> K^2 (2)", size, MUCH * count**2, square),
+        _at_least("many_tokens", "M >> 100 (Theorem 1)", size, MUCH * 100, f"M = {size}"),
+        Assumption("decoder_rate", "M^-0.99 << eta_Y < 1 (Theorem 1)", lr_y, 1.0, in_range, rate),
     ]

@@ -136,9 +136,10 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
 
         2 (e^x - 1 - x)/(x (e^x - 1)) G(s)  <=  c(s)  <=  2 (e^x - 1 - x)/x^2 G(s),        x = eta_Y,
 
-    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  The differences lose all digits for small x, and both
-    overflow for large x.  Kummer's function 1F1(1; 3; x) = 2 (e^x - 1 - x)/x^2 = e^x 1F1(2; 3; -x) keeps them: the
-    factors are 1F1(2; 3; -x) x/(1 - e^-x) and 1F1(1; 3; x).  Hence
+    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  The differences lose all digits for small x.  Kummer's
+    function 1F1(1; 3; x) = 2 (e^x - 1 - x)/x^2 = e^x 1F1(2; 3; -x) keeps them: the factors are
+    1F1(2; 3; -x) x/(1 - e^-x) and 1F1(1; 3; x).  SciPy takes forever for huge x, so that the differences serve from
+    x = 1 on, with 1F1(2; 3; -x) = 2 (1 - (1 + x) e^-x)/x^2.  Hence
 
     - up to s = ln M/eta_Y, where e^(M h) is about 0.567 M (v = e^-v), c is about 1/2 ln 1.567 = 0.22 whatever M;
     - late R is about M eta_Y s, so that c grows like 1/2 ln(eta_Y s), without limit.
@@ -151,8 +152,11 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
 
     size, rate = sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, above=0)
     ahead = np.log1p(np.expm1(size * numbers("growth", growth, least=0)) / size) / 2
-    least = hyp1f1(2, 3, -rate) * rate / -np.expm1(-rate) * ahead
-    return Bounds(least[()], (hyp1f1(1, 3, rate) * ahead)[()])
+    small, large = np.minimum(rate, 1.0), np.maximum(rate, 1.0)
+    with np.errstate(over="ignore"):
+        falling = np.where(rate < 1, hyp1f1(2, 3, -small), 2 * (1 - (1 + large) * np.exp(-large)) / large / large)
+        rising = np.where(rate < 1, hyp1f1(1, 3, small), 2 * (np.expm1(large) - large) / large / large)
+    return Bounds((falling * rate / -np.expm1(-rate) * ahead)[()], (rising * ahead)[()])
 
 
 class GrowthCrossings(NamedTuple):

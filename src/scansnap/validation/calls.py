@@ -119,9 +119,13 @@ def options_or_kwargs(
         function: Callable[[Data, OptionsType, str | Path | None, bool | None], xr.Dataset],
     ) -> TakesOptions[Data, OptionsType, P]:
         checked = validated(function)
+        first = next(iter(inspect.signature(function).parameters.values()))
 
         @functools.wraps(checked)
-        def run(data: Any, options: Any = None, /, **kwargs: Any) -> xr.Dataset:
+        def run(data: Any = MISSING, options: Any = None, /, **kwargs: Any) -> xr.Dataset:
+            if data is MISSING and first.name not in kwargs:
+                raise InputError(f"{first.name} must be given.")
+            data = kwargs.pop(first.name) if data is MISSING else data
             own = {field.name: kwargs.pop(field.name, field.default) for field in fields(Call)}
             wanted = options_class if choose is None else choose(data)
             if options is None and (kwargs or not required_of(wanted)):
@@ -136,8 +140,7 @@ def options_or_kwargs(
                 )
             return checked(data, options, own["store"], own["progress"])
 
-        data = next(iter(inspect.signature(function).parameters.values()))
-        parameters = [data, *inspect.signature(Call).parameters.values()]
+        parameters = [first, *inspect.signature(Call).parameters.values()]
         run.__signature__ = inspect.Signature(parameters, return_annotation="xr.Dataset")  # type: ignore[attr-defined]
         describe_options(run, named or options_class, more=CALL_DOCUMENTATION)
         return cast("TakesOptions[Data, OptionsType, P]", run)

@@ -20,14 +20,10 @@ import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, ParamSpec, Self, TypeVar, get_args, get_type_hints
+from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.argument_types import NONE, ArgumentType, InstanceType, OptionalType, argument_type_of
-
-P = ParamSpec("P")
-First = TypeVar("First")
-Result = TypeVar("Result")
 
 DIFFERS = re.compile(r"<([^<>|]*)\|([^<>]*)>")
 
