@@ -107,7 +107,7 @@ def recipe(figure: str | FigureRecipe) -> FigureRecipe:
         return figure
     name = figure.removeprefix("fig_")
     if name not in MODULES:
-        raise unknown("figure", figure, MODULES)
+        raise unknown("figure", figure, [*NUMBERED, *OF_SYSTEMS])
     return _recipes(import_module(f"scansnap.figures.{MODULES[name]}"))[name]
 
 

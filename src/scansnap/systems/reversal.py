@@ -203,9 +203,9 @@ def asked_loss(now: State) -> ArrayLike:
     return -_log_softmax(_weights(now))[:, np.arange(len(asked)), asked[:, 2]].mean(-1)
 
 
-@quantity(long_name="share of asked sentences whose answer has the largest weight among its letter")
+@quantity(long_name="share of the asked sentences that the model completes correctly")
 def asked_accuracy(now: State) -> ArrayLike:
-    """Ties count as wrong."""
+    """Correct: the answer has the largest weight among the tokens of its letter; ties count as wrong."""
     system, weights = now.system, _weights(now)
     assert isinstance(system, Bilinear)
     answer = weights[:, np.arange(len(system.asked)), system.asked[:, 2]]
