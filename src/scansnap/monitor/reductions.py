@@ -140,7 +140,7 @@ class Reductions:
         size = len(profile.labels)
         if (name, size) not in self._profiles:
             zeros = torch.zeros((2, *self.is_bad.shape, size), dtype=torch.float64, device=self.is_bad.device)
-            self._profiles[name, size] = Profile(*zeros, profile.labels)
+            self._profiles[name, size] = Profile(zeros[0], zeros[1], profile.labels)
         for sums, values in zip(self._profiles[name, size][:2], profile[:2], strict=True):
             of_layers = values.unflatten(0, (layers.stop - layers.start, -1)).sum(1)  # (layer, H, n)
             sums[layers, : of_layers.shape[1]] += of_layers.to(sums)
