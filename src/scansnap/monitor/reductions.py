@@ -169,7 +169,7 @@ class Reductions:
         for (name, size), (totals, counts, labels) in self._profiles.items():
             if name == self._same.get(quantity.name) and size:
                 does_count = (counts > 0) & (counts >= ENOUGH * counts.amax(-1, keepdim=True))
-                mean, place = torch.where(does_count, totals / counts, -math.inf).max(-1)
+                mean, place = (totals / counts).masked_fill_(~does_count, -math.inf).max(-1)
                 value = mean if quantity.reduction == "peak" else labels.to(place.device)[place].double()
                 result = torch.where(does_count.any(-1), value, result)
         return result.masked_fill(self.is_bad, math.nan)
