@@ -140,7 +140,7 @@ class Reductions:
         size = len(profile.labels)
         if (name, size) not in self._profiles:
             zeros = torch.zeros((2, *self.is_bad.shape, size), dtype=torch.float64, device=self.is_bad.device)
-            self._profiles[name, size] = Profile(*zeros, profile.labels)
+            self._profiles[name, size] = Profile(zeros[0], zeros[1], profile.labels)
         for sums, values in zip(self._profiles[name, size][:2], profile[:2], strict=True):
             of_layers = values.unflatten(0, (layers.stop - layers.start, -1)).sum(1)  # (layer, H, n)
             sums[layers, : of_layers.shape[1]] += of_layers.to(sums)
@@ -169,7 +169,7 @@ class Reductions:
         for (name, size), (totals, counts, labels) in self._profiles.items():
             if name == self._same.get(quantity.name) and size:
                 does_count = (counts > 0) & (counts >= ENOUGH * counts.amax(-1, keepdim=True))
-                mean, place = torch.where(does_count, totals / counts, -math.inf).max(-1)
+                mean, place = (totals / counts).masked_fill_(~does_count, -math.inf).max(-1)
                 value = mean if quantity.reduction == "peak" else labels.to(place.device)[place].double()
                 result = torch.where(does_count.any(-1), value, result)
         return result.masked_fill(self.is_bad, math.nan)
