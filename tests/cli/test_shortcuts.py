@@ -44,25 +44,18 @@ def test_findings_table_and_page(run, tmp_path) -> None:
     assert "picked at" in out
     assert "What would change, on held-out texts" in out
     assert "\nUnproven\n" in out
-
-
-def test_json_is_for_programs(run) -> None:
-    code, out, _ = run("reviews.csv", "--json")
-    shown = json.loads(out)
-    assert code == 0
+    shown = json.loads(run("reviews.csv", "--json")[1])
     assert shown["findings"][0]["feature"] == "magic"
     assert shown["report"]["left_out"]["no text"] == [1, ["reviews.csv line 402"]]
     assert shown["failed_on"] == []
 
 
-def test_a_baseline_accepts_what_was_there(run, tmp_path) -> None:
+def test_a_baseline_accepts_what_was_there(run) -> None:
+    """That the command fails on what is new is shown by the hook below."""
     failing = ("reviews.csv", "--fail-on", "shortcut", "--baseline", "shortcuts.toml")
     assert run(*failing)[0] == 2
     assert run(*failing, "--update-baseline")[0] == 0
     assert run(*failing)[0] == 0
-    (tmp_path / "shortcuts.toml").write_text("accepted = []\n")
-    code, _, error = run(*failing)
-    assert (code, error) == (1, "scansnap: --fail-on: 1 shortcut not in the baseline: magic\n")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.counts import Counts
-from scansnap.corpus.tokenizers import LINE_END, UNKNOWN
+from scansnap.corpus.tokenizers import frequent_words
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
@@ -116,11 +116,8 @@ def classes_from_counts(
 
 def frequent_queries(counts: Counts, count: int) -> NDArray[np.int64]:
     """The most frequent tokens of a text that are words and come before another token."""
-    order = np.argsort(-counts.vocabulary["query_count"].values, kind="stable")[
-        : integer("queries", count, least=1) + 2
-    ]
-    is_word = ~np.isin(counts.vocabulary["word"].values[order], (LINE_END, UNKNOWN))
-    return order[is_word][:count]
+    occurrences = counts.vocabulary["query_count"].values
+    return frequent_words(counts.tokenizer, occurrences, integer("queries", count, least=1))
 
 
 def _largest(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:

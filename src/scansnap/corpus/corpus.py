@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scansnap.corpus.texts import TextScan, find_text
 from scansnap.corpus.tokenizers import (
     GLUED,
-    LINE_END,
     MANY,
     PROSE,
     SPLITS,
@@ -31,6 +30,7 @@ from scansnap.corpus.tokenizers import (
     Tokenizer,
     WordTokenizer,
     find_tokenizer,
+    frequent_words,
     load_tokenizer,
 )
 from scansnap.runtime.errors import InputError, printable
@@ -88,10 +88,7 @@ class Corpus:
 
     def frequent_words(self, count: int) -> NDArray[np.int64]:
         """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
-        counts = np.bincount(self.train, minlength=self.vocab_size)
-        ids = np.argsort(-counts, kind="stable")[: count + 2]
-        is_word = [word not in (LINE_END, UNKNOWN) for word in self.words(ids)]
-        return ids[is_word][:count]
+        return frequent_words(self.tokenizer, np.bincount(self.train, minlength=self.vocab_size), count)
 
 
 @validated

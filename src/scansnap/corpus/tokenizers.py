@@ -280,6 +280,13 @@ def token_of(tokenizer: Tokenizer, word: str, source: str) -> int:
     return int(ids[0])
 
 
+def frequent_words(tokenizer: Tokenizer, counts: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    """The ids of the tokens with the largest counts, without line ends and unknown words."""
+    ids = np.argsort(-counts, kind="stable")[: number + 2]
+    is_word = [word not in (LINE_END, UNKNOWN) for word in tokenizer.words(ids)]
+    return ids[is_word][:number]
+
+
 class _Ids(dict[str, int]):
     """Words and their ids; every other word has the id of `<unk>`."""
 
