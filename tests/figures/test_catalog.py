@@ -18,7 +18,8 @@ OWN = Path(__file__).with_name("own_figure.py")
 
 
 @pytest.mark.parametrize("name", catalog.SYNTHETIC)
-def test_a_figure_is_drawn_and_tested(name: str, prepare, tmp_path) -> None:
+def test_a_figure_is_drawn_and_tested(name: str, prepare) -> None:
+    """Its picture can be read in print."""
     recipe = catalog.recipe(name)
     assert all(isinstance(words, str) and words for words in (recipe.title, recipe.statement, recipe.setting))
     dataset = prepare(name)
@@ -26,24 +27,16 @@ def test_a_figure_is_drawn_and_tested(name: str, prepare, tmp_path) -> None:
     figure = recipe.draw(dataset)
     trends = recipe.trends(dataset)
     assert dataset.identical(before)  # neither changes what it is given
-    png, pdf = catalog.save(figure, tmp_path / f"figure_{name}")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert pdf.read_bytes().startswith(b"%PDF")
-    for trend in trends:
-        assert np.isfinite(trend.measured)
-        assert trend.note
-        json.dumps(trend.as_dict(), allow_nan=False)
-
-
-@pytest.mark.parametrize("name", catalog.SYNTHETIC)
-def test_a_picture_can_be_read_in_print(name: str, prepare) -> None:
-    figure = catalog.recipe(name).draw(prepare(name))
     check_picture(figure)
     drawn = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
     for axes in drawn:  # what an inner panel leaves out is on the outer one of its row or column
         row, column = axes.get_subplotspec().rowspan, axes.get_subplotspec().colspan
         assert any(other.get_xlabel() for other in drawn if other.get_subplotspec().colspan == column)
         assert any(other.get_ylabel() for other in drawn if other.get_subplotspec().rowspan == row)
+    for trend in trends:
+        assert np.isfinite(trend.measured)
+        assert trend.note
+        json.dumps(trend.as_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", ["2", "6", "8"])
@@ -85,11 +78,14 @@ def test_a_user_s_figure_is_made_like_one_of_the_package(tmp_path) -> None:
     assert recipe.trends(dataset)[0].holds
 
 
-def test_a_figure_from_python() -> None:
+def test_a_figure_from_python(tmp_path) -> None:
     result = ss.figure("fig_9")
     assert result.recipe is catalog.recipe("9")
     assert result.trends == result.recipe.trends(result.dataset)
     assert result.picture.get_suptitle().startswith("Figure 9")
+    png, pdf = catalog.save(result.picture, tmp_path / "figure_9")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
     own = ss.figure(catalog.recipe_from(OWN, "own"), num_seeds=3)
     assert own.dataset.sizes["seed"] == 3
     with pytest.raises(ss.InputError, match="figure 9 does not use num_seeds: leave it out"):

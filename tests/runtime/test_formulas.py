@@ -7,12 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from scansnap.claims.systems import all_special_claims
 from scansnap.claims.verify import paper_claims
 from scansnap.runtime.formulas import FORMULA, readable, typeset
 
 TEXTS = {
     (claim.id, field): getattr(claim, field)
-    for claim in paper_claims()
+    for claim in (*paper_claims(), *all_special_claims())
     for field in ("statement", "conditions", "correction")
 }
 
@@ -27,6 +28,7 @@ TEXTS = {
         (r"$\frac{a + b}{2}$, $x^2$, $x^{-0.99}$, $e^{4z}$, $h^*(s)$", "(a + b)/2, x², x^-0.99, e^(4z), h*(s)"),
         (r"$\lvert \lambda_1\rvert \le \sqrt{\ln M}$", "|λ_1| ≤ √(ln M)"),
         (r"$x_{T+1}$, $\beta_{nn'}$, $f_{n'l}$, $\bar N$", "x_{T+1}, β_nn', f_n'l, N̄"),
+        (r"$A \leadsto C$ if $\mu^2 \geq \partial v$", "A ⤳ C if μ² ≥ ∂ v"),
         ("it costs $5 and $6 at most", "it costs $5 and $6 at most"),
         (r"$\href{x}{y}$ and $\frac{$ and $a}$", r"$\href{x}{y}$ and $\frac{$ and $a}$"),
     ],

@@ -29,7 +29,7 @@ def _flow(system: Sink, seeds: range, *, lr_alpha: float = 1.0, lr_beta: float =
 
 
 @system_claim(
-    r"The sink's logit grows like $\frac12 \ln t$ while the norm of its value falls like $t^{-1/2}$.",
+    r"The sink's logit grows like $\frac{1}{2} \ln t$ while the norm of its value falls like $t^{-1/2}$.",
     where=f"{GUO}, mutual reinforcement",
     category="sharpened",
     conditions="copying values, contexts that differ, a value that starts at zero",
@@ -64,8 +64,8 @@ def _late(system: Sink, seed: int, **options: Any) -> Any:
     conditions="a frozen value that is not zero",
     wrong_factor=-1.0,
     correction=r"with a frozen value $\beta_0$ the sink takes all attention exactly if $(\mathrm{softmax}(\ln p + "
-    r"\beta_0) - p) \cdot (\xi \bar c - \beta_0) \geq 0$; at $\beta_0 = 0$ it grows like $\frac12 \ln t$, as a value "
-    "that learns does; contexts must differ too: with one context no sink grows",
+    r"\beta_0) - p) \cdot (\xi \bar c - \beta_0) \geq 0$; at $\beta_0 = 0$ it grows like $\frac{1}{2} \ln t$, as a "
+    "value that learns does; contexts must differ too: with one context no sink grows",
 )
 def sink_halves(check: Check) -> None:
     """Flows to 10^10: no copying, one context, values frozen at zero, and 24 random frozen values by a criterion."""

@@ -1,9 +1,9 @@
 r"""Mathematics in texts: as signs that any terminal shows, and typeset on pages.
 
-Texts have it in two forms.  A formula stands between dollar signs, as `$\eta_Y \gg \eta_Z$`, in the part of LaTeX that
-`SIGNS`, `NAMES` and `WITH_ARGUMENT` list; a page typesets it.  Outside of formulas a letter is called by its name and
-a sign is spelled, as in `eta_Y >> eta_Z`.  What is in neither form is text: "it costs $5" is no formula, nor is one
-with a command that is not listed, and nothing that stands between dollar signs becomes markup.
+Texts have it in two forms.  A formula stands between dollar signs, as `$\eta_Y \gg \eta_Z$`; a page typesets it.  It
+has the signs that `latex2mathml` knows, and `NAMED`, `WITH_ARGUMENT` and `\frac`.  Outside of formulas a letter is
+called by its name and a sign is spelled, as in `eta_Y >> eta_Z`.  What is in neither form is text: "it costs $5" is no
+formula, nor is one with another command, and nothing that stands between dollar signs becomes markup.
 """
 
 from __future__ import annotations
@@ -37,41 +37,27 @@ LETTERS = {
     "omega": "ω",
     "psi": "ψ",
 }
-"""Greek letters by name, in formulas and outside of them."""
+"""Greek letters by name, as they are spelled outside of formulas."""
 
 SPELLED = {"sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥", "->": "→", ">>": "≫", "<<": "≪"}
 """Signs as they are spelled outside of formulas."""
 
-SIGNS = {
-    **LETTERS,
-    "epsilon": "ε",
-    "infty": "∞",
-    "int": "∫",
-    "sum": "Σ",
-    "le": "≤",
-    "ge": "≥",
-    "to": "→",
-    "gg": "≫",
-    "lesssim": "≲",
-    "ll": "≪",
-    "approx": "≈",
-    "pm": "±",
-    "cdot": "·",
-    "times": "×",
-    "lvert": "|",
-    "rvert": "|",
-    "lceil": "⌈",
-    "rceil": "⌉",
-    "{": "{",
-    "}": "}",
-    ",": " ",
-    "left": "",
-    "right": "",
-}
-"""Commands of LaTeX that are one sign each."""
+WITH_ARGUMENT = {r"\sqrt": "√({})", r"\bar": "{}\u0304", r"\dot": "{}\u0307", r"\mathrm": "{}"}
+"""Commands of LaTeX with one argument, as a line of signs shows them."""
 
-OPENING = ("lvert", "lceil")
-"""Those after which a space means nothing."""
+FUNCTIONS = "ln|exp|max|min"
+NAMED = {
+    r"\ln": "ln",
+    r"\exp": "exp",
+    r"\max": "max",
+    r"\min": "min",
+    r"\sum": "Σ",
+    r"\epsilon": "ε",
+    r"\,": " ",
+    r"\left": "",
+    r"\right": "",
+}
+"""Commands of LaTeX that are not one sign, or not the sign that `latex2mathml` has."""
 
 BREAKS = ("=", "<", ">", "+", "-", r"\le", r"\ge", r"\gg", r"\ll", r"\to")
 """Signs after which a long formula may go on in the next line."""
@@ -79,14 +65,13 @@ BREAKS = ("=", "<", ">", "+", "-", r"\le", r"\ge", r"\gg", r"\ll", r"\to")
 SHORT = 20
 """Signs of a formula that stays on one line."""
 
-NAMES = ("ln", "exp", "max", "min")
-"""Commands of LaTeX that are functions."""
-
-WITH_ARGUMENT = {"sqrt": "√({})", "bar": "{}\u0304", "dot": "{}\u0307", "mathrm": "{}"}
-"""Commands of LaTeX with one argument; `\\frac` has two."""
-
 FORMULA = re.compile(r"\$(?=\S)([^$]+?)(?<=\S)\$(?!\d)")
-TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|\s+|[\w+\-*/=<>|()\[\].,;:'{}_^]")
+TOKEN = re.compile(r"\\(?:[A-Za-z]+|,)|\s+|[\w+\-*/=<>|()\[\].,;:'{}_^]")
+ARGUMENT = re.compile(r"(\\(?:sqrt|bar|dot|mathrm)|[_^])\s*(\\[A-Za-z]+|[^\s{\\])")
+"""A command, index or power whose argument has no braces."""
+
+COMMAND = re.compile(r"\\(?:lvert|lceil)\s*|\\(?!(?:frac|sqrt|bar|dot|mathrm)\b)(?:[A-Za-z]+|,)")
+GROUP = re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}|(\\(?:sqrt|bar|dot|mathrm)|[_^])\{([^{}]*)\}")
 SPELLING = re.compile(
     "|".join(rf"(?<![A-Za-z\\]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in (*LETTERS, *SPELLED))
 )
@@ -97,11 +82,14 @@ SYMBOL = re.compile(
 )
 """A letter with an index or a power, a power of ten or of what stands in brackets, outside of formulas."""
 
+BRACES = {1: "{", 2: "}"}
+"""Braces that stay, which `_attached` writes as control characters."""
+
 RAISED = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 
 
 class _NoFormulaError(ValueError):
-    """Text between dollar signs that is not in our part of LaTeX."""
+    """Text between dollar signs that is no formula."""
 
 
 def readable(text: str) -> str:
@@ -135,50 +123,36 @@ def _spelled(text: str) -> str:
 
 
 def _signs(latex: str) -> str:
-    """A formula as a line of signs."""
-    tokens = TOKEN.findall(latex)
-    if "".join(tokens) != latex:
+    """A formula as a line of signs: groups in braces are written out from the innermost on."""
+    if "".join(TOKEN.findall(latex)) != latex:
         raise _NoFormulaError
-    tokens.reverse()
-    signs = ""
-    while tokens:
-        signs += _term(tokens)
-    return re.sub(r" +", " ", signs).strip()
+    text, found = COMMAND.sub(lambda match: _sign(match[0].strip()), ARGUMENT.sub(r"\1{\2}", latex)), 1
+    while found:
+        text, found = GROUP.subn(_written_out, text)
+    if set(text) & set("{}\\"):
+        raise _NoFormulaError
+    return re.sub(r"\s+", " ", text).strip().translate(BRACES)
 
 
-def _term(tokens: list[str]) -> str:
-    """The next sign, group or command with its arguments, taken from the end of the reversed tokens."""
-    if not tokens:
+def _sign(command: str) -> str:
+    """The sign or the name of a function that a command of LaTeX stands for."""
+    from latex2mathml.symbols_parser import convert_symbol
+
+    if command in NAMED:
+        return NAMED[command]
+    code = convert_symbol(command)
+    if code is None:
         raise _NoFormulaError
-    token = tokens.pop()
-    if token == "{":
-        inside = ""
-        while tokens and tokens[-1] != "}":
-            inside += _term(tokens)
-        if not tokens:
-            raise _NoFormulaError
-        tokens.pop()
-        return inside
-    if token in "_^":
-        return _attached(token, _term(tokens))
-    if token == "}":
-        raise _NoFormulaError
-    if not token.startswith("\\"):
-        return token
-    name = token[1:]
-    if name == "frac":
-        return f"{_grouped(_term(tokens))}/{_grouped(_term(tokens))}"
-    if name in WITH_ARGUMENT:
-        while tokens and tokens[-1].isspace():
-            tokens.pop()
-        return WITH_ARGUMENT[name].format(_term(tokens))
-    if name in SIGNS:
-        if name in OPENING and tokens and tokens[-1].isspace():
-            tokens.pop()
-        return SIGNS[name]
-    if name in NAMES:
-        return name
-    raise _NoFormulaError
+    return chr(int(code, 16))
+
+
+def _written_out(match: re.Match[str]) -> str:
+    above, below, command, inside = match.groups()
+    if command is None:
+        return f"{_grouped(above)}/{_grouped(below)}"
+    if command in "_^":
+        return _attached(command, inside)
+    return WITH_ARGUMENT[command].format(inside)
 
 
 def _attached(mark: str, text: str) -> str:
@@ -189,7 +163,7 @@ def _attached(mark: str, text: str) -> str:
         return raised
     if re.fullmatch(r"[\w']+" if mark == "_" else r"-?\d+(\.\d+)?|\w'?", text):
         return mark + text
-    return f"_{{{text}}}" if mark == "_" else f"^({text})"
+    return f"_\x01{text}\x02" if mark == "_" else f"^({text})"
 
 
 def _grouped(text: str) -> str:
@@ -213,12 +187,12 @@ def _pieces(latex: str) -> Iterator[str]:
 
 
 def _mathml(latex: str) -> Markup:
-    """A formula for a page; it has passed `_signs`, so that it holds no command that we do not know."""
+    """A formula for a page."""
     from markupsafe import Markup, escape
 
     try:
         return Markup("<wbr>").join(_math(piece) for piece in _pieces(latex))
-    except Exception:  # of some kind of latex2mathml's, for a user's formula that is none, as $_a$
+    except Exception:  # of some kind of latex2mathml's, for a user's formula that is none, as $a^b^c$
         return escape(_signs(latex))
 
 
@@ -230,10 +204,9 @@ def _math(latex: str) -> Markup:
     mathml = re.sub("<mo>(&#x0002F;|&#x0007C;)</mo>", r'<mo lspace="0" rspace="0">\1</mo>', mathml)  # / and |
     mathml = mathml.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")  # a prime
     thin = '<mspace width="0.17em" />'  # around names of functions, which TeX sets and MathML leaves to us
-    functions = "|".join(NAMES)
-    mathml = re.sub(rf"(?<=>)(<mi>(?:{functions})</mi>)(?!<mo stretchy=\"false\">&#x00028;)", rf"\1{thin}", mathml)
+    mathml = re.sub(rf"(?<=>)(<mi>(?:{FUNCTIONS})</mi>)(?!<mo stretchy=\"false\">&#x00028;)", rf"\1{thin}", mathml)
     ended = r"</m(?:i|n|sup|sub|frac|sqrt)>|&#x00029;</mo>"
-    return Markup(re.sub(rf"({ended})(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml))
+    return Markup(re.sub(rf"({ended})(<mi>(?:{FUNCTIONS})</mi>)", rf"\1{thin}\2", mathml))
 
 
 def _indexed(text: str) -> Markup:
