@@ -54,5 +54,5 @@ def test_a_pair_is_two_values_of_its_type(value: Any) -> None:
     pair = argument_type_of(tuple[str, str])
     assert pair is not None
     assert pair.check("x", ["a", "b"]) == ("a", "b")
-    with pytest.raises(InputError, match=r"^x (entry )?is .*: give (a list of text \(2\)|text)\.$"):
+    with pytest.raises(InputError, match=r"^x (entry )?is .*: give (a list of 2 values, each )?text\.$"):
         pair.check("x", value)

@@ -256,7 +256,8 @@ class SequenceType(ArgumentType):
 
     @property
     def wanted(self) -> str:
-        return f"a list of {self.inner.wanted if self.inner else self.words}" + f" ({self.count})" * bool(self.count)
+        each = self.inner.wanted if self.inner else self.words
+        return f"a list of {each}" if self.count is None else f"a list of {self.count} values, each {each}"
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, str | bytes | Mapping) or not checks.is_iterable(value):
