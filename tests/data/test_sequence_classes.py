@@ -79,6 +79,7 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
 
 BAD = [
     ({"probs": changed(1, 2, 0.7)}, "class 1 sum to 0.95, not 1"),
+    ({"probs": (1 + 2e-6) * P}, r"class 0 sum to 1\.000002, not 1"),
     ({"probs": changed(0, 0, np.nan)}, "class 0 contain nan"),
     ({"probs": changed(0, 0, -0.5)}, "class 0 has the probability -0.5"),
     ({"probs": P[:, :5]}, "5 columns but vocab_size is 6"),
@@ -93,6 +94,7 @@ BAD = [
     ({"vocab_size": 1}, "vocab_size is 1"),
     ({"vocab_size": "six"}, "vocab_size is 'six'"),
     ({"weights": [0.5, 0.5, 0.5]}, "weights sum to 1.5"),
+    ({"weights": [0.5, 0.25, 0.250002]}, r"weights sum to 1\.000002, not 1"),
     ({"weights": [1.5, -0.5, 0.0]}, "weights must be finite numbers of at least 0"),
     ({"token_names": ["a", "b"]}, "2 names for 6 tokens"),
 ]
@@ -102,6 +104,10 @@ BAD = [
 def test_refusals(change: dict, message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         ss.SequenceClasses(**{**GOOD, **change})
+
+
+def test_sums_may_be_rounded_to_single_precision() -> None:
+    ss.SequenceClasses(**{**GOOD, "probs": (1 + 5e-7) * P}, weights=[0.5, 0.25, 0.2500005])
 
 
 def test_refusals_of_supports() -> None:

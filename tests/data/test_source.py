@@ -172,7 +172,8 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     [
         (lambda c, a: (c[:, :2], a[:, :2]), r"gave class_index \(1, 2\) and counts \(1, 2, 20\): give \(1, 8\) and"),
         (lambda c, a: (c, a[..., :3]), r"gave class_index \(1, 8\) and counts \(1, 8, 3\): give .* \(1, 8, 20\)\.$"),
-        (lambda c, a: (c + 2, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
+        (lambda c, a: (c + 1, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
+        (lambda c, a: (c - 1, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
         (lambda c, a: (c * 1.0, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
         (lambda c, a: (c, -a), "gave a sequence without tokens, or a count below 0"),
         (lambda c, a: (c, 0 * a), "gave a sequence without tokens, or a count below 0"),

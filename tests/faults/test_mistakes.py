@@ -18,8 +18,27 @@ from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import by_kind, count_verdicts
 from scansnap.shortcuts.judging import number_of_tests
+from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
 from tests.monitor.looks import even, first, look, series
+
+
+def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> None:
+    """A shard of which only some runs are done is run again."""
+    hurry(monkeypatch.setattr)
+    options: dict[str, Any] = {**OPTIONS, "lr_y": [1.0, 2.0, 3.0], "seeds": range(4), "steps": 2}
+    expected, run_shard, shards = ss.sweep("syn-small", **options), sweeping.run_shard, list[Any]()
+
+    def stops(shard: Any) -> Any:
+        shards.append(shard)
+        if len(shards) == 3:
+            raise KeyboardInterrupt
+        return run_shard(shard)
+
+    monkeypatch.setattr(sweeping, "run_shard", stops)
+    with pytest.raises(KeyboardInterrupt):
+        ss.sweep("syn-small", **options, shard_size=1, store=tmp_path / "s.zarr")
+    assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
 
 
 def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:

@@ -79,7 +79,7 @@ def flow(root: Path) -> Numbers:
 
 
 def text(root: Path) -> Numbers:
-    texts = root.parent / "text"  # a run on a corpus of another name is another run
+    texts = root.parent / "corpus"  # a run on a corpus of another name is another run
     options = {**SMALL, "steps": 3, "record_every": 1, "store": root / "r.zarr", "progress": False}
     if not texts.exists():
         texts.mkdir()

@@ -32,7 +32,7 @@ from scansnap.corpus.readings import CountReading, Reading, WindowReading
 from scansnap.corpus.tokenizers import token_of
 from scansnap.results.dataset import attributes
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.machine import gibibytes, physical_memory
+from scansnap.runtime.machine import find_device, gibibytes, physical_memory
 from scansnap.theory.phases import scan_end, snap_start
 from scansnap.validation.argument_types import Values
 from scansnap.validation.calls import Call, options_or_kwargs
@@ -94,6 +94,7 @@ def predict(
 
 def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
     """The text and its expected gradients."""
+    find_device(options.device)
     queries = _queries(text, options.queries)
     if not isinstance(text, Corpus):
         return CountReading(text, queries=queries, device=options.device, plan=options.plan(text.num_tokens))

@@ -248,21 +248,26 @@ class CallableType(ArgumentType):
 
 @dataclass(frozen=True)
 class SequenceType(ArgumentType):
-    """Several values of one type; of any type if `inner` is None."""
+    """Several values of one type, or `count` of them; of any type if `inner` is None."""
 
     inner: ArgumentType | None
     words: str = "values"
+    count: int | None = None
 
     @property
     def wanted(self) -> str:
-        return f"a list of {self.inner.wanted if self.inner else self.words}"
+        each = self.inner.wanted if self.inner else self.words
+        return f"a list of {each}" if self.count is None else f"a list of {self.count} values, each {each}"
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, str | bytes | Mapping) or not checks.is_iterable(value):
             raise InputError(f"{name} is {short_repr(value)}: give {self.wanted}.")
+        entries = tuple(value)
+        if self.count is not None and len(entries) != self.count:
+            raise InputError(f"{name} is {short_repr(value)}: give {self.wanted}.")
         if self.inner is None:
-            return tuple(value)
-        return tuple(self.inner.check(f"{name} entry", entry) for entry in value)
+            return entries
+        return tuple(self.inner.check(f"{name} entry", entry) for entry in entries)
 
 
 @dataclass(frozen=True)
@@ -316,6 +321,8 @@ def argument_type_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Argume
         return ChoiceType(parts)
     if origin in (Sequence, Collection, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
         return SequenceType(argument_type_of(parts[0]))
+    if origin is tuple and len(set(parts)) == 1:
+        return SequenceType(argument_type_of(parts[0]), count=len(parts))
     if origin in (Mapping, dict):
         return InstanceType(Mapping)
     if origin is Callable:
