@@ -172,6 +172,7 @@ class RunStore:
         store = cls(Path(path))
         folder = store._folder
         if not is_new(store.path):
+            folder.read_manifest()  # another process may just have committed for the first time
             store.finished = _is_finished(folder, template.attrs)
             if store.finished and not folder.leftovers():
                 return store
