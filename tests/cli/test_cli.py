@@ -111,11 +111,7 @@ def test_the_same_command_again_only_reads(tmp_path) -> None:
 
 
 def test_killed_for_real_and_started_again(tmp_path) -> None:
-    """kill -9 in the middle of a run of some seconds; the second start goes on and ends with the same numbers.
-
-    Every run is a process that loads compiled code: code that a process has just compiled rounds differently.
-    """
-    assert run("train --preset syn-medium --steps 1 --batch-size 8 --record loss", cwd=tmp_path).returncode == 0
+    """kill -9 in the middle of a run of some seconds; the second start goes on and ends with the same numbers."""
     steps = 20_000
     words = f"train --preset syn-medium --steps {steps} --record-every 1000 --json --batch-size 8"
     words += " --record loss,attention_logits"

@@ -33,6 +33,12 @@ products g_sl, a third of the arithmetic, are formed only where a bias on positi
 The dz of a class sum to zero, because the softmax ignores a shift of all logits.  What rounding leaves of the sum is
 subtracted in proportion to w_l^2; in a stiff flow it would add up.
 
+Compiled code
+-------------
+`advance` and `gradients` are cached on disk; all other functions are inlined into them (`forceinline`).  Otherwise the
+process that compiles them would call the functions as they were compiled alone, and a process that loads them from the
+cache would call the copies in them, which may be vectorized and so rounded in another way.
+
 Columns and rows that stand for several tokens
 ----------------------------------------------
 `systems/yz/compact.py` merges the columns of Y that stay equal.  x holds the residuals of groups of columns; dY is the
@@ -79,7 +85,7 @@ class Rule(NamedTuple):
 # --- exponentials and linear algebra ----------
 
 
-@njit(fastmath={"contract"}, error_model="numpy")
+@njit(fastmath={"contract"}, error_model="numpy", forceinline=True)
 def exponentials(x, top, polynomial, constants, shift, powers, bits, rest):
     """x_j <- exp(x_j - top), or 0 if that is too small for a float; rest_j <- x_j - top."""
     one, none = x.dtype.type(1), x.dtype.type(0)
@@ -104,7 +110,7 @@ def exponentials(x, top, polynomial, constants, shift, powers, bits, rest):
         x[j] = none if rest[j] <= least else q * powers[j]
 
 
-@njit(fastmath=FAST | {"nnan"}, error_model="numpy")
+@njit(fastmath=FAST | {"nnan"}, error_model="numpy", forceinline=True)
 def largest(x):
     """The largest entry; any number if one is NaN, but then the sums that follow are NaN."""
     top = x[0]
@@ -113,7 +119,7 @@ def largest(x):
     return top
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def cholesky(matrix, least):
     """Replace the lower triangle of a matrix by its Cholesky factor; False if a pivot is not above `least`."""
     for j in range(len(matrix)):
@@ -130,7 +136,7 @@ def cholesky(matrix, least):
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def substitute(factor, x):
     """x <- (L L')^{-1} x for the factor L in the lower triangle."""
     for i in range(len(x)):
@@ -147,7 +153,7 @@ def substitute(factor, x):
 # --- attention ----------
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def boost_present(z, q, rows, n, size, weights, b, w, h):
     """Fill w[h] with a_l exp(z_l) relative to the largest logit of a token that is present; returns |w|^2."""
     kind, top, square = w.dtype.type, -np.inf, w.dtype.type(0)
@@ -160,7 +166,7 @@ def boost_present(z, q, rows, n, size, weights, b, w, h):
     return square
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def normalize(w, h, size, own, num_tokens, centered, residual, shape):
     """c/|c|_2 -> w of a centered normalization or a residual connection, and its shape."""
     kind = w.dtype.type
@@ -191,7 +197,7 @@ def normalize(w, h, size, own, num_tokens, centered, residual, shape):
 # --- gradient ----------
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
     """Add the gradient of batch s to scratch.dY, dZ and db; returns its loss and accuracy.
 
@@ -395,7 +401,7 @@ def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
     return loss, correct
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def mark_moving(weights, begin, end, size, moves):
     """Mark the tokens of a class that stand beside another one in some sequence: only these have a gradient.
 
@@ -410,7 +416,7 @@ def mark_moving(weights, begin, end, size, moves):
                 moves[i] |= weights[b, i] > 0
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def is_alone(weights, b, size):
     """Whether sequence b has only one token of its class."""
     present = 0
@@ -419,7 +425,7 @@ def is_alone(weights, b, size):
     return present < 2
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def mean_rows(y, row_multiplicity, num_tokens, out):
     """S/M: the mean over all tokens of the rows of Y, head by head."""
     block = len(row_multiplicity)
@@ -432,7 +438,7 @@ def mean_rows(y, row_multiplicity, num_tokens, out):
 # --- a bias on positions that is learned ----------
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def weigh_buckets(bias, buckets, scale, weights):
     """Fill scale with exp(b_g), the largest 1, and weights with a_l = sum_g exp(b_g) a_gl (`start.py`)."""
     top = largest(bias[0])
@@ -447,7 +453,7 @@ def weigh_buckets(bias, buckets, scale, weights):
                 weights[b, i] += part * buckets[b, g, i]
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def add_bias_gradient(size, scale, buckets, weights, b, slopes, out):
     """Add dJ/db_g = exp(b_g) sum_l a_gl (dJ/d ln a_l)/a_l of sequence b; a token alone has no gradient."""
     if is_alone(weights, b, size):
@@ -464,7 +470,7 @@ def add_bias_gradient(size, scale, buckets, weights, b, slopes, out):
 # --- Lemma 3's decoder gradient ----------
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def add_modification(layer, general, z, bias, scratch):
     """Add to dY what Lemma 3 adds; returns whether V'V has an inverse.
 
@@ -525,7 +531,7 @@ def add_modification(layer, general, z, bias, scratch):
 # --- update rules ----------
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def step_sgd(momentum, rate, x, g, velocity):
     """v <- mu v + g, x <- x + eta v."""
     mu, eta = x.dtype.type(momentum), x.dtype.type(rate)
@@ -535,7 +541,7 @@ def step_sgd(momentum, rate, x, g, velocity):
             x[i, j] += eta * velocity[i, j]
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def squared_norm(g, rows, columns):
     """|g|^2 over the whole matrix; `rows` and `columns` are how many of it each stands for, and repeat."""
     total = 0.0
@@ -545,7 +551,7 @@ def squared_norm(g, rows, columns):
     return total
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def move(rule, t, rate, x, g, memory, rows, columns):
     """One step of a rule for the matrix x with the gradient g, both by entry; `rows` and `columns` as above."""
     kind = x.dtype.type
@@ -574,7 +580,7 @@ def move(rule, t, rate, x, g, memory, rows, columns):
                     x[i, j] += kind(rate / math.sqrt(norm)) * g[i, j]
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def scale(g, factor):
     """g <- factor g."""
     for i in range(g.shape[0]):
@@ -582,7 +588,7 @@ def scale(g, factor):
             g[i, j] *= factor
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def decay(x, share, center):
     """Take a share of each entry's distance from the center of its column; one center is that of all columns."""
     for i in range(x.shape[0]):
@@ -590,7 +596,7 @@ def decay(x, share, center):
             x[i, j] -= share * (x[i, j] - center[j % len(center)])
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def clip_gradient(layer, general, most, ones, scratch):
     """Shorten the gradient of all parameters together to the largest norm allowed."""
     rows = ones
@@ -651,7 +657,7 @@ def advance(layer, general, rule, state, r, batches, begin, rates_y, rates_z, up
             step_sgd(rule.momentum, eta_z, z, scratch.dZ, logits_memory[0])
 
 
-@njit(error_model="numpy")
+@njit(error_model="numpy", forceinline=True)
 def clear(gradient):
     """Set a gradient to zero."""
     for i in range(gradient.shape[0]):
