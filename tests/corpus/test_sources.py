@@ -124,6 +124,9 @@ def test_malformed_rows_are_counted_by_line_and_refused_beyond_one_percent(tmp_p
     path.write_text("text\n" + "some words\n" * 150 + "a,b\n" * 2)
     with pytest.raises(ss.InputError, match="2 of 152 rows of rows are malformed"):
         ss.read_corpus(path, text="text")
+    (tmp_path / "rows.jsonl").write_text('"no object"\n')
+    with pytest.raises(ss.InputError, match=r"not a JSON object \(rows.jsonl line 1\)"):
+        ss.read_corpus(tmp_path / "rows.jsonl", text="text")
     path.write_text("text\n" + "some words\n" * 250 + "a,b\n" * 2)
     with pytest.warns(UserWarning, match=r"2 rows left out: not 1 fields \(rows.csv line 252; rows.csv line 253\)"):
         corpus = ss.read_corpus(path, text="text", hold_out=False)

@@ -165,7 +165,7 @@ class DataFile:
                 return self._csv_columns(file.readline())[1]
         if self.format == "json":
             first = (row.values for row in islice(self._json_rows(()), NAMED_BY))
-            return _names(values[0] for values in first if isinstance(values, tuple))
+            return _names(values[0] for values in first if not isinstance(values, Malformed))
         return [] if self.format == "text" else list(self._arrow_schema().names)
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
