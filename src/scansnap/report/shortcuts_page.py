@@ -53,12 +53,12 @@ def summary(result: Shortcuts) -> list[str]:
         ", ..." if len(shown) > 6 else ""
     )
     control, files = result.control, "" if result.files is None else f"{result.files}; "
-    tested = ", ".join(f"{number:,} {kind}" for kind, number in result.num_features.items())
+    tested = ", ".join(f"{kind} {number:,}" for kind, number in result.num_features.items())
     sentences = [
         f"{result.source}: {files}{result.num_rows:,} rows used, {result.report.num_left_out:,} left out; "
         f"{len(result.labels)} labels: {listed}.",
         *_doubts(result),
-        f"Features in at least {result.options.least} rows: {tested}.",
+        f"Features in at least {result.options.least} rows, by kind: {tested}.",
         f"Beyond chance (level {result.options.level:g} for all features together): {control.beyond_chance:,}, and "
         f"{control.beyond_chance_shuffled:,} if the labels are shuffled.",
     ]
