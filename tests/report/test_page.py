@@ -308,7 +308,7 @@ def test_axe_finds_nothing_serious(browser: Any, tmp_path: Path, scheme: str) ->
 
 
 def test_refusals(tmp_path) -> None:
-    with pytest.raises(ss.InputError, match="unknown figure '66': did you mean '6'"):
+    with pytest.raises(ss.InputError, match="unknown figure '66': choose one of 2, 3"):
         reproduce(tmp_path / "new", figures=["66"])
     with pytest.raises(ss.InputError, match="unknown claim 'lemma_66'"):
         reproduce(tmp_path / "new", figures=["9"], claims=["lemma_66"])
