@@ -36,3 +36,8 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
         with (folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             KERNELS[name]()
+
+
+if __name__ == "__main__":
+    for compile_kernel in KERNELS.values():
+        compile_kernel()

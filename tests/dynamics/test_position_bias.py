@@ -130,11 +130,15 @@ OTHER_LAYER = {"heads": 2, "residual": True, "normalization": "layer"}
 ADAM = {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}
 
 
-@pytest.mark.parametrize("switches", [{}, OTHER_LAYER, ADAM, {"decoder_gradient": "modified"}], ids=str)
-@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
+FEW, WIDE = bucketed(), ss.near_distinct(num_positions=20, num_common=280)
+
+
 @pytest.mark.parametrize(
-    "classes", [bucketed(), ss.near_distinct(num_positions=20, num_common=280)], ids=["few", "wide"]
+    ("classes", "switches"),
+    [(FEW, {}), (FEW, OTHER_LAYER), (FEW, ADAM), (FEW, {"decoder_gradient": "modified"}), (WIDE, OTHER_LAYER)],
+    ids=["few", "few, other layer", "few, adam", "few, modified", "wide, other layer"],
 )
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_the_kernel_agrees_with_tensors(classes: ss.PositionedClasses, learned: bool, switches: dict[str, Any]) -> None:
     """Whether it draws, is given counts, or T -> infinity; runs that share a seed are runs of their own."""
     own = int(classes.sizes.sum()) + 1
