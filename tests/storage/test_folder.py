@@ -199,6 +199,21 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     StoreLock(path).acquire()
 
 
+def test_a_store_is_recognized_during_its_first_commit(tmp_path: Path, monkeypatch) -> None:
+    def commits_meanwhile(root: Path) -> bool:
+        monkeypatch.undo()
+        with first.locked():
+            first.write("a", b"data")
+            first.commit()
+        return False
+
+    (tmp_path / "store").mkdir()
+    first, second = CheckedFolder(tmp_path / "store"), CheckedFolder(tmp_path / "store")
+    monkeypatch.setattr("scansnap.storage.folder.is_new", commits_meanwhile)
+    with second.locked():
+        assert second.read("a") == b"data"
+
+
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("precious")
     (tmp_path / "store").mkdir()

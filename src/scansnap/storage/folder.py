@@ -228,7 +228,8 @@ class CheckedFolder:
 
     def lock(self, *, wait: bool = False) -> None:
         """Become the one process that writes, and clean up after one that ended in the middle of it."""
-        if self.root.exists() and not (self.root / MANIFEST).exists() and not is_new(self.root):
+        # the manifest comes last here: a writer's first commit puts it there before any other file
+        if not is_new(self.root) and not (self.root / MANIFEST).exists():
             raise StoreError(f"{self.root} is not a store of this version of scansnap: give another name.")
         self._lock.acquire(wait=wait)
         self._is_closed = False
