@@ -20,7 +20,7 @@ import scansnap as ss
 from scansnap.runtime.errors import InputError
 from tests.monitor.small_models import GPT, ByHand, ids
 
-NUMBERS = ("entropy", "top_5", "largest_logit", "previous_token", "prefix_matching", "qk_singular_value", "pattern")
+NUMBERS = ("entropy", "top_1", "largest_logit", "previous_token", "prefix_matching", "qk_singular_value", "pattern")
 
 
 def model(seed: int = 3) -> Any:
@@ -166,7 +166,7 @@ def test_models_for_so_many_windows_and_no_others() -> None:
     watch = ss.watch(Fixed(dropout=0.0), probe=ids(), rows=None, every=1, errors="raise")
     watch.step()
     usual = ss.watch(model(), probe=ids(), rows=None).dataset
-    for name in ("entropy", "top_5", "qk_singular_value", "pattern"):
+    for name in ("entropy", "top_1", "qk_singular_value", "pattern"):
         np.testing.assert_allclose(watch.dataset[name], usual[name].values[[0, 0]], rtol=1e-6)
     assert np.isnan(watch.dataset["prefix_matching"]).all()
 

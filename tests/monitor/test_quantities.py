@@ -86,7 +86,7 @@ def expected(name: str, rows: list[list[float]]) -> list[float]:
 @pytest.mark.parametrize("mask", ["causal", "window", "all"])
 def test_quantities_of_all_rows(mask: str) -> None:
     model = Given(mask)
-    watch = ss.watch(model, probe=ids(WINDOWS, LENGTH), rows=None, errors="raise")
+    watch = ss.watch(model, probe=ids(WINDOWS, LENGTH), rows=None, errors="raise", record=("default", "top_5"))
     with torch.no_grad():
         model(ids(WINDOWS, LENGTH))
     names = dict(slow(model.weights, None))
@@ -98,7 +98,7 @@ def test_quantities_of_all_rows(mask: str) -> None:
     names["prefix_matching"] = slow(model.weights, tokens)["prefix_matching"]
     apart = {"top_5", "moved", "qk_singular_value", "learned_sink", "dormant_rows"}  # below, and in other files
     places = {"offset", "offset_weight", "position", "position_weight", "token_id", "token_weight"}
-    assert set(names) | apart | places == {q.name for q in quantities(("default",))}
+    assert set(names) | apart | places == {q.name for q in quantities(("default", "top_5"))}
     assert np.isnan(watch.dataset["top_5"].values).all() == (mask == "window")
     for name, rows in names.items():
         np.testing.assert_allclose(watch.dataset[name].values[0, 0], expected(name, rows), rtol=2e-6, err_msg=name)
@@ -161,7 +161,7 @@ def test_padding_does_not_count() -> None:
     real = torch.ones(WINDOWS, LENGTH, dtype=torch.long)
     real[0, :3], real[1, 8:] = 0, 0
     probe = {"ids": ids(WINDOWS, LENGTH), "attention_mask": real}
-    watch = ss.watch(model, probe=probe, rows=None, errors="raise")
+    watch = ss.watch(model, probe=probe, rows=None, errors="raise", record=("default", "top_5"))
     with torch.no_grad():
         model(**probe)
     for name, rows in slow(model.weights, None, real).items():

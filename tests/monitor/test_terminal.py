@@ -80,8 +80,8 @@ def test_many_heads_fit_on_a_line_and_can_be_told_apart(color) -> None:
 
 
 def test_what_cannot_be_judged_is_said(tmp_path, parts) -> None:
-    write(tmp_path / "a.zarr", [part.drop_vars("top_5") for part in parts])
-    assert "not judged: sparse (needs top_5)" in printed(tmp_path / "a.zarr")
+    write(tmp_path / "a.zarr", [part.drop_vars("effective_keys") for part in parts])
+    assert "not judged: sparse (needs effective_keys)" in printed(tmp_path / "a.zarr")
 
 
 def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:

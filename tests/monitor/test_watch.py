@@ -143,7 +143,7 @@ def test_a_look_without_memory_is_taken_in_smaller_pieces() -> None:
     faulty.most = 3
     whole.step(50)
     looks = whole.dataset
-    for name in ("entropy", "top_5", "largest_logit", "previous_token", "prefix_matching", "pattern"):
+    for name in ("entropy", "top_1", "largest_logit", "previous_token", "prefix_matching", "pattern"):
         np.testing.assert_allclose(looks[name].values[1], looks[name].values[0], rtol=1e-6, err_msg=name)
     assert np.isnan(looks["moved"].values[1]).all()
     whole.step(100)  # the pieces stay small, and what moves is measured again

@@ -127,7 +127,7 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
 
 def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_path) -> None:
     """On quantities in the order of `record`; many heads of a layer are one line."""
-    ordered = watched.copy(deep=True).assign_attrs(options='{"record": ["top_5", "entropy"]}')
+    ordered = watched.copy(deep=True).assign_attrs(options='{"record": ["effective_keys", "entropy"]}')
     ordered["largest_logit"][:, 0] = 300.0
     page = render_watch(ordered, ("top_1", 0, 1))
     shown = """await pause(500);
@@ -138,7 +138,7 @@ def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_pat
     assert in_browser(browser, page, shown, tmp_path, 390) == {
         "chosen": "layer 0, head 1",
         "plot": "top 1: top_1",
-        "names": ["top 5", "entropy"],
+        "names": ["effective keys", "entropy"],
         "first": "layer 0, all 3 heads",
     }
 

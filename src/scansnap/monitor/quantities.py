@@ -94,11 +94,6 @@ class Rows:
         """-Σ_s p_ts ln p_ts of each row (B, H, r), of what lies on keys."""
         return torch.special.entr(self.shares).sum(-1)
 
-    @cached_property
-    def largest(self) -> Tensor:
-        """The five largest weights of each row (B, H, r, 5), largest first."""
-        return self.weights.topk(min(5, self.weights.shape[-1]), -1).values
-
     def of_more_than(self, count: int, values: Tensor) -> Tensor:
         """The values of rows with more than `count` keys, NaN for the others."""
         return values.masked_fill(self.keys <= count, math.nan)
@@ -335,16 +330,14 @@ def effective_keys(rows: Rows) -> Tensor:
 @head_quantity(long_name="largest attention weight, mean over rows of more than one key", default=True)
 def top_1(rows: Rows) -> Tensor:
     """max_s p_ts."""
-    return rows.of_more_than(1, rows.largest[..., 0])
+    return rows.of_more_than(1, rows.weights.amax(-1))
 
 
 @HEAD_QUANTITIES.register("top_5")
-@head_quantity(
-    long_name="sum of the five largest attention weights, mean over rows of more than five keys", default=True
-)
+@head_quantity(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
 def top_5(rows: Rows) -> Tensor:
     """The sum of the five largest p_ts of a row."""
-    return rows.of_more_than(5, rows.largest.sum(-1))
+    return rows.of_more_than(5, rows.weights.topk(min(5, rows.weights.shape[-1]), -1).values.sum(-1))
 
 
 @HEAD_QUANTITIES.register("even_weight")

@@ -394,11 +394,11 @@ def one_position(head: HeadHistory) -> Judgment | None:
 
 
 @HEAD_VERDICTS.register("sparse")
-@head_verdict("pattern", needs=("normalized_entropy", "effective_keys", "top_5"))
+@head_verdict("pattern", needs=("normalized_entropy", "effective_keys"))
 def sparse(head: HeadHistory) -> Judgment | None:
     """Attention on few keys."""
     return head.as_long_as(
         head["normalized_entropy"] <= FEW_KEYS,
         f"its entropy is {head.now('normalized_entropy'):.0%} of the largest possible: as if on "
-        f"{head.now('effective_keys'):.1f} keys, with {head.now('top_5'):.0%} of it on five",
+        f"{head.now('effective_keys'):.1f} keys",
     )
