@@ -232,19 +232,19 @@ class BigramBackcopy(System):
 
     def data(self, seeds: Seeds, step: int | None) -> Arrays:
         """Sequences (R, B, T + 2): the start token, then a token that is no trigger, then T more."""
-        stream = 0 if step is None else step + 1
-        return {"tokens": np.stack([self._sequences(int(seed), stream) for seed in seeds])}
-
-    def _sequences(self, seed: int, stream: int) -> NDArray[np.int64]:
-        rng = np.random.default_rng([seed, 1, stream])
-        cumulative = self.transitions(seed).cumsum(1)
-        drawn = np.empty((self.sequences, self.length + 2), np.int64)
-        drawn[:, 0], drawn[:, 1] = self.tokens, rng.integers(self.triggers, self.tokens, self.sequences)
-        for i in range(2, self.length + 2):
-            now, chance = drawn[:, i - 1], rng.random(self.sequences)
-            following = (cumulative[now] < chance[:, None]).sum(1).clip(max=self.tokens - 1)
-            drawn[:, i] = np.where(now < self.triggers, drawn[:, i - 2], following)
-        return drawn
+        stream, shape = 0 if step is None else step + 1, (self.length, self.sequences)
+        generators = [np.random.default_rng([int(seed), 1, stream]) for seed in seeds]
+        cumulative = np.stack([self.transitions(int(seed)) for seed in seeds]).cumsum(2)
+        drawn = np.empty((len(seeds), self.sequences, self.length + 2), np.int64)
+        drawn[..., 0] = self.tokens
+        drawn[..., 1] = [rng.integers(self.triggers, self.tokens, self.sequences) for rng in generators]
+        chances = np.stack([rng.random(shape) for rng in generators], 1)  # (T, R, B)
+        runs = np.arange(len(seeds))[:, None]
+        for i, chance in enumerate(chances, start=2):
+            now = drawn[..., i - 1]
+            following = (cumulative[runs, now] < chance[..., None]).sum(2).clip(max=self.tokens - 1)
+            drawn[..., i] = np.where(now < self.triggers, drawn[..., i - 2], following)
+        return {"tokens": drawn}
 
     def attention(self, parameters: Mapping[str, Any], tokens: NDArray[np.int64]) -> FloatArray:
         """a (R, B, T + 1, T + 1) of sequences; the row of the start token, which predicts nothing, is 0."""
