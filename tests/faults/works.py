@@ -139,7 +139,7 @@ WORKS: dict[str, Work] = {
     ),
     "text": Work(
         text,
-        "text train example --steps 60 --record-every 10 --width 12 --feed-forward 8 --window 7 --batch-size 4 "
+        "text train example --steps 800 --record-every 200 --width 12 --feed-forward 8 --window 7 --batch-size 4 "
         "--store {store}",
         "text",
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -212,6 +214,24 @@ def test_a_store_is_recognized_during_its_first_commit(tmp_path: Path, monkeypat
     monkeypatch.setattr("scansnap.storage.folder.is_new", commits_meanwhile)
     with second.locked():
         assert second.read("a") == b"data"
+
+
+def test_a_folder_is_new_while_others_make_and_remove_it(tmp_path: Path) -> None:
+    """Some thousand looks at a folder that appears and disappears."""
+    root, done = tmp_path / "store", threading.Event()
+
+    def make_and_remove() -> None:
+        while not done.is_set():
+            (root / "loss").mkdir(parents=True)
+            shutil.rmtree(root)
+
+    other = threading.Thread(target=make_and_remove)
+    other.start()
+    try:
+        assert all(is_new(root) for _ in range(5000))
+    finally:
+        done.set()
+        other.join()
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:

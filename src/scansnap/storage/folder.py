@@ -19,7 +19,9 @@ ends.  Readers take no lock.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -108,9 +110,12 @@ class StoreLock:
 
 def is_new(root: Path) -> bool:
     """Whether nothing was committed to a folder: it does not exist, or a writer ended before its first commit."""
-    if not root.is_dir():
-        return not root.exists()
-    return all(path.is_dir() or path.suffix == STAGED or path.name == LOCK for path in root.rglob("*"))
+    try:
+        if not stat.S_ISDIR(root.stat().st_mode):
+            return False
+    except OSError:  # it does not exist, or cannot: then writing it says why
+        return True
+    return all(name == LOCK or name.endswith(STAGED) for _, _, names in os.walk(root) for name in names)
 
 
 class CheckedFolder:
