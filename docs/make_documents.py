@@ -2,9 +2,8 @@
 
 python docs/make_documents.py
 
-docs/make_theory.py writes the pages of docs/theory, docs/make_figures.py docs/figures.md and docs/beyond/figures.md.
-The page of the reproduction, which `make docs` builds, comes from their pictures and from the numbers in
-docs/data/reproduction.json.
+docs/make_theory.py writes the pages of docs/theory, docs/make_figures.py docs/figures.md.  `make docs` builds the page
+of the reproduction, which comes from their pictures and from the numbers in docs/data/reproduction.json.
 """
 
 from __future__ import annotations
@@ -60,14 +59,8 @@ def summary(opening: Headline) -> str:
         "",
         f"- **Statements:** {_counts(opening.claims)}. **Tests of figures:** {_counts(opening.trends)}.",
         f"- **Theorems and corollaries.** {listed(opening.theorems, count_verdict)}.",
-        f"- **Fails as printed.** {failing}. {corrected}",
+        f"- **Fails as printed** ([which](theory/index.md#claims)). {failing}. {corrected}",
         f"- **Figures that do not show all they are said to show** (tests of each). {doubtful}.",
-        "",
-        "<details><summary>Which statements fail as printed</summary>",
-        "",
-        *(f"- {name}: {linked(group)}" for name, group in opening.failing.items()),
-        "",
-        "</details>",
         "",
     ]
     for highlight in opening.highlights:
