@@ -85,12 +85,12 @@ def line(trend: Trend) -> str:
     return f"- {trend.mark} {tex(trend.statement)} *{trend.measured_text}*, expected {tex(trend.expected)}.\n"
 
 
-SYMBOL = r"(?:[A-Za-zηχ]'?_[A-Za-z0-9]|h\*|[hKMTNYZ])(?![A-Za-z])(?:\(t_0\))?"
+SYMBOL = r"(?:\(Y, Z\)|(?:[A-Za-zηχ]'?_[A-Za-z0-9]|h\*|[hKMTNWYZ])(?![A-Za-z])(?:\(t_0\))?)"
 NUMBER = r"[0-9](?:[0-9.,]*[0-9])?"
 FORMULA = re.compile(rf"(?<![\w$\\])(?:±?{NUMBER}[ /]?)?√?{SYMBOL}(?:(?:/| = )(?:{SYMBOL}|{NUMBER}))*")
 """A symbol with what stands before and after it, as in `2 η_Y/M` and `η_Y = η_Z = 1`."""
 
-SIGNS = {"η": r"\eta", "χ": r"\chi", "±": r"\pm", "√": r"\sqrt ", "*": "^*", ",": "{,}"}
+SIGNS = {"η": r"\eta", "χ": r"\chi", "±": r"\pm", "√": r"\sqrt ", "*": "^*", "0,0": "0{,}0"}
 POWER = re.compile("10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
 DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
