@@ -159,8 +159,8 @@ Written by `docs/make_predictions.py` from the study `studies/prediction.py`. It
 {types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. $(Y, Z)$ is the paper's model, with a
 decoder $Y$ and attention logits $Z$. The constants of `settled` were tuned on the first {tokens:,} tokens of
 WikiText-2, with {tuning_seeds} seeds of $(Y, Z)$. All other numbers come from tokens from 1,000,000 on, which this
-study uses for nothing else. `population` has no constants; its form was chosen earlier among 15, on 209,000 tokens of WikiText-2.
-Tests are Wilcoxon's over 30 queries, with Holm's correction for all {tests}.
+study uses for nothing else. `population` has no constants; its form was chosen earlier among 15, on 209,000 tokens
+of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction for all {tests}.
 
 **What holds.** In $(Y, Z)$ both methods predict better than the tokens' frequency, and better than shuffled text, at
 all three ratios $\\eta_Y/\\eta_Z$. In none of the 13 other models does a prediction pass both tests: after {updates}
