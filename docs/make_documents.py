@@ -54,7 +54,7 @@ def summary(opening: Headline) -> str:
     failing = ", ".join(f"{name}: {len(group)}" for name, group in opening.failing.items())
     corrected = f"{opening.mended} of {opening.claims['fails']} are corrected, and the correction holds."
     lines = [
-        *(f"**{question}** {answer}\n" for question, answer in opening.answers),
+        *(f"**{question}** {make_figures.tex(answer)}\n" for question, answer in opening.answers),
         f"By new, exact runs: {opening.reproduced}.",
         "",
         f"- **Statements:** {_counts(opening.claims)}. **Tests of figures:** {_counts(opening.trends)}.",
