@@ -40,6 +40,14 @@ NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|perc
 COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 EVERY = "every_claim"
 """The name under which the index has its table."""
+STUDIES = {
+    "normalization": "LayerNorm",
+    "optimizers": "optimizers",
+    "finite_data": "finite data",
+    "heads": "heads",
+    "layers": "layers",
+}
+"""The studies that coverage.toml names, in words."""
 USUAL = (3, 1600, 0.5, 0.0005)
 """K, M and the rates of the setting that the index gives."""
 
@@ -132,23 +140,23 @@ def coverage_page() -> str:
         "or the reason why there is none.",
         "",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
-        f"{len(rows) - with_claim - with_figure} with a reason alone.",
+        f"{len(rows) - with_claim - with_figure} with only a reason.",
     ]
     for part in parts:
         lines += ["", f"## {part['name']}", ""]
         for row in part["statements"]:
             equations = f", {_numbered(row['equations'])}" if "equations" in row else ""
             tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
-            tests += [f"[Figure {name}]({_figure_page(name)})" for name in row.get("figures", ())]
+            tests += [_figure_link(name) for name in row.get("figures", ())]
             rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
             lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")
     return "\n".join(lines) + "\n"
 
 
-def _figure_page(name: str) -> str:
+def _figure_link(name: str) -> str:
     if name in TEXT:
-        return "../text_results.md"
-    return "../figures.md" if name in NUMBERED else f"../beyond/{name}.md"
+        return f"[Figure {name}](../text_results.md)"
+    return f"[Figure {name}](../figures.md)" if name in NUMBERED else f"[study of {STUDIES[name]}](../beyond/{name}.md)"
 
 
 def _numbered(numbers: list[int]) -> str:
