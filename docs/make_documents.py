@@ -2,9 +2,8 @@
 
 python docs/make_documents.py
 
-docs/make_theory.py writes the pages of docs/theory, docs/make_figures.py docs/figures.md and docs/beyond/figures.md.
-The page of the reproduction, which `make docs` builds, comes from their pictures and from the numbers in
-docs/data/reproduction.json.
+docs/make_theory.py writes the pages of docs/theory, docs/make_figures.py docs/figures.md.  `make docs` builds the page
+of the reproduction, which comes from their pictures and from the numbers in docs/data/reproduction.json.
 """
 
 from __future__ import annotations
@@ -55,19 +54,13 @@ def summary(opening: Headline) -> str:
     failing = ", ".join(f"{name}: {len(group)}" for name, group in opening.failing.items())
     corrected = f"{opening.mended} of {opening.claims['fails']} are corrected, and the correction holds."
     lines = [
-        *(f"**{question}** {answer}\n" for question, answer in opening.answers),
+        *(f"**{question}** {make_figures.tex(answer)}\n" for question, answer in opening.answers),
         f"By new, exact runs: {opening.reproduced}.",
         "",
         f"- **Statements:** {_counts(opening.claims)}. **Tests of figures:** {_counts(opening.trends)}.",
         f"- **Theorems and corollaries.** {listed(opening.theorems, count_verdict)}.",
-        f"- **Fails as printed.** {failing}. {corrected}",
+        f"- **Fails as printed** ([which](theory/index.md#claims)). {failing}. {corrected}",
         f"- **Figures that do not show all they are said to show** (tests of each). {doubtful}.",
-        "",
-        "<details><summary>Which statements fail as printed</summary>",
-        "",
-        *(f"- {name}: {linked(group)}" for name, group in opening.failing.items()),
-        "",
-        "</details>",
         "",
     ]
     for highlight in opening.highlights:

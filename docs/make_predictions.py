@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from make_figures import tex
 from make_text import read_json, write_json
 
 from scansnap.corpus.corpus import read_corpus
@@ -65,7 +66,7 @@ def write(data: Path, page: Path, images: Path) -> None:
         PAGE_WORDS.format(
             **options,
             title=figure.FIGURE.title,
-            setting=figure.FIGURE.setting,
+            setting=tex(figure.FIGURE.setting),
             tests=len(figure.trends(dataset)),
             beside=_beside(dataset),
             models=_models(dataset),
@@ -99,7 +100,7 @@ def _models(dataset: xr.Dataset) -> str:
     is_yz = np.flatnonzero(dataset["group"] == YZ)
     for trial in [*is_yz, *(i for i in figure.ladder(dataset) if i not in is_yz)]:
         model, ratio = str(dataset["model"].values[trial]), float(dataset["ratio"].values[trial])
-        cells = [model, f"{ratio:g}"]
+        cells = [tex(model), f"{ratio:g}"]
         for name in METHODS:
             now = dataset["partial"].isel(trial=trial).sel({"method": name})
             tests = (
@@ -115,10 +116,10 @@ def _constants(dataset: xr.Dataset) -> str:
     """The scores of the pair of constants that was best for tuning, and the range of those of the other pairs."""
     best = int(dataset["tuned"].values.argmax())
     words = []
-    for name, stretch in (("tuned", "on the stretch for tuning"), ("evaluated", "on the other")):
+    for name, stretch in (("tuned", "on the tokens for tuning"), ("evaluated", "on those for evaluation")):
         scores = dataset[name].values.ravel()
         others = np.delete(scores, best)
-        words.append(f"{scores[best]:.2f} {stretch} (the others {others.min():.2f} to {others.max():.2f})")
+        words.append(f"{scores[best]:.2f} {stretch} (other pairs {others.min():.2f} to {others.max():.2f})")
     return " and ".join(words)
 
 
@@ -152,26 +153,26 @@ def _table(lines: list[list[str]]) -> str:
 
 PAGE_WORDS = """# Predictions on WikiText-2: the results
 
-**You will learn** in which models a prediction from counts holds, and at which change it is lost.
+**You will learn** in which models a prediction from counts holds, and which change breaks it.
 
 Written by `docs/make_predictions.py` from the study `studies/prediction.py`. It is small: {tokens:,} tokens,
-{types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. The constants of `settled` were tuned
-on the first {tokens:,} tokens of WikiText-2, with {tuning_seeds} seeds of (Y, Z). All other numbers come from a stretch
-that starts at token 1,000,000, which this study reads for nothing else. `population` has no constants; its form was
-chosen earlier among 15, on 209,000 tokens of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction
-for all {tests}.
+{types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. $(Y, Z)$ is the paper's model, with a
+decoder $Y$ and attention logits $Z$. The constants of `settled` were tuned on the first {tokens:,} tokens of
+WikiText-2, with {tuning_seeds} seeds of $(Y, Z)$. All other numbers come from tokens from 1,000,000 on, which this
+study uses for nothing else. `population` has no constants; its form was chosen earlier among 15, on 209,000 tokens
+of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction for all {tests}.
 
-**What survives.** In (Y, Z) both methods say more than the tokens' frequency, and more than shuffled text, at all three
-ratios. In none of the 13 other models does a prediction pass both tests: after {updates} updates the first change,
-learned embeddings, already loses it. Two runs of the study, with PyTorch 2.11 (shown) and 2.13, agree on this. Their
-rank correlations in (Y, Z) differ by at most 0.01; in the other models they differ by up to 0.08, and single p-values
-lie on both sides of 0.05. Longer training was not evaluated this way.
+**What holds.** In $(Y, Z)$ both methods predict better than the tokens' frequency, and better than shuffled text, at
+all three ratios $\\eta_Y/\\eta_Z$. In none of the 13 other models does a prediction pass both tests: after {updates}
+updates the first change, learned embeddings, already breaks it. Two runs of the study, with PyTorch 2.11 (shown) and
+2.13, agree on this. Their rank correlations in $(Y, Z)$ differ by at most 0.01; in the other models they differ by up
+to 0.08, and single p-values lie on both sides of 0.05. Longer training was not evaluated this way.
 
 ![{title}](images/text/figure_prediction.png)
 
 {setting}.
 
-## (Y, Z) itself
+## $(Y, Z)$ itself
 
 Spearman's correlation of predicted and actual gain within a query, mean over queries and seeds. In brackets is the
 share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all.
@@ -180,22 +181,22 @@ share of a query's ten winners among the ten predicted ones, from 0 for chance t
 ## One change at a time
 
 The rank correlation after the tokens' frequency is taken out, for each method and for the same method on shuffled text.
-Each row after (Y, Z) has what the row above it has, and one thing more. The last two rows are the published model: it
+Each row after $(Y, Z)$ adds one change to the model of the row above. The last two rows are the published model: it
 also differs in its initial values and attends to its own position. No gradient is large enough to be clipped in the row
-of clipping. Marks: † more than frequency, ‡ more than shuffled text, at the 5% level after the correction.
+of clipping. Marks: † better than frequency, ‡ better than shuffled text, at the 5% level after the correction.
 
 {models}
 ## The two constants of `settled`
 
 Of {pairs} pairs, $\\tau$ = {time:g} and a prior of {prior:g} were best for tuning and are used above. Their rank
-correlation in (Y, Z), mean over the three ratios, is {constants}.
+correlation in $(Y, Z)$, mean over the three ratios, is {constants}.
 The package's default, 1000 and 0.75, was chosen for longer training.
 
 ## The time of the snap
 
 If a text is learned by heart, each occurrence is a class, and Theorem 4 gives $t_0$ with $K$ the number of tokens
-(`text_snap_start`). Beside it stands the update at which attention of (Y, Z) froze in three runs of `studies/snap.py`,
-which record every 200 updates and end after 20,000.
+(`text_snap_start`). The last column has the updates at which attention of $(Y, Z)$ froze in three runs of
+`studies/snap.py`, which record every 200 updates and end after 20,000.
 
 {snaps}
 """

@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from make_figures import tex
+
 from scansnap.claims.attention import unequal_classes
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import INAPPLICABLE, UNMET, Claim, Verdict
 from scansnap.claims.discussion import resized
 from scansnap.claims.verify import paper_claims, select
 from scansnap.runtime.errors import InputError
+from scansnap.runtime.formulas import readable
 from scansnap.runtime.progress import progress_bar
 
 PAGE = Path(__file__).parent / "theory" / "stability.md"
@@ -32,12 +35,12 @@ EXCUSED = (UNMET, INAPPLICABLE)
 INTRODUCTION = """\
 # Stability
 
-**You will learn** how to tell whether a verdict is an accident of its setting.
+**You will learn** whether the verdicts depend on seeds and settings.
 
 `python docs/make_stability.py` checks every claim with ten seeds, with $\\eta_Y$, $\\eta_Z$ and $M$ twice and half as
 large, one at a time, and on two classes of unequal probabilities that meet Assumption 2. The table counts the claims
-that use what was changed. *same* is the verdict of the claim's own setting, with every correction borne out.
-*assumptions not met* and *does not apply* mean that the claim promises nothing there.
+that use what was changed. *same* is the verdict of the claim's own setting, with every correction confirmed.
+*assumptions not met* and *does not apply* mean that the claim says nothing about that case.
 
 """
 
@@ -114,11 +117,11 @@ def page(rows: list[Row]) -> str:
     for name in rows[0].cells:
         cells = [row.cells[name].split("; ") for row in rows]
         counts = [sum(word in cell for cell in cells) for word in (SAME, *EXCUSED)]
-        lines.append(f"| {name} | {' | '.join(map(str, counts))} |")
+        lines.append(f"| {tex(name)} | {' | '.join(map(str, counts))} |")
     lines += ["", f"{sum(row.stable for row in rows)} of {len(rows)} claims keep their verdict in all of this.", ""]
     for row in rows:
         changes = "; ".join(f"{name}: {cell}" for name, cell in row.cells.items() if not row.is_stable(cell))
-        lines += [f"- `{row.claim}` ({row.verdict}): {changes}"] if changes else []
+        lines += [f"- `{row.claim}` ({row.verdict}): {tex(readable(changes))}"] if changes else []
     return INTRODUCTION + "\n".join(lines) + "\n"
 
 

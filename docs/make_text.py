@@ -3,6 +3,8 @@
 python docs/make_text.py run WIKITEXT --figure 7 --device cuda   # docs/data/figure_7.json; also 10, tokens and snap
 python docs/make_text.py tokens WIKITEXT                         # counts contexts: docs/data/figure_tokens.json
 python docs/make_text.py write                                   # docs/text_results.md and its pictures
+
+The page is written by hand except for what stands between `<!-- found: 7 -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from make_figures import line, tex
+from make_theory import FOUND
 
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures import catalog
-from scansnap.figures.recipe import FigureRecipe, Trend
+from scansnap.figures.recipe import FigureRecipe
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "studies"))
@@ -166,53 +170,33 @@ def read_json(path: Path) -> xr.Dataset:
 
 
 def write() -> None:
-    """Write docs/text_results.md and its pictures."""
+    """Write what was found into docs/text_results.md, and its pictures."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    text = OPENING
-    for number, recipe in FIGURES.items():
-        dataset = read_json(DATA / f"figure_{number}.json")
-        recipe.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
-        heading = f"Figure {number}: {recipe.title}" if number.isdigit() else recipe.title
-        options = json.loads(dataset.attrs["options"])
-        at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
-        origin = (
-            f"{options['steps']:,} updates, {seeds(dataset)}, on one {dataset.attrs['hardware']} in "
-            f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s{at_once}; "
-            f"numbers in [figure_{number}.json](data/figure_{number}.json)"
-        )
-        text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
-        text += f"{recipe.setting}. {origin}.\n\n"
-        text += tests_table(recipe.trends(dataset))
-    (HERE / "text_results.md").write_text(text)
+    found = {number: _section(number, recipe) for number, recipe in FIGURES.items()}
+    page = HERE / "text_results.md"
+    page.write_text(FOUND.sub(lambda match: match[1] + found[match[2]] + match[4], page.read_text()))
+
+
+def _section(number: str, recipe: FigureRecipe) -> str:
+    dataset = read_json(DATA / f"figure_{number}.json")
+    recipe.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
+    options = json.loads(dataset.attrs["options"])
+    at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
+    origin = (
+        f"{options['steps']:,} updates, {seeds(dataset)}, on one {dataset.attrs['hardware']} in "
+        f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s{at_once}; "
+        f"numbers in [figure_{number}.json](data/figure_{number}.json)"
+    )
+    setting = tex(recipe.setting)
+    tests = "".join(line(trend) for trend in recipe.trends(dataset))
+    picture = f"![{recipe.title}](images/text/figure_{number}.png)"
+    return f"{recipe.statement}\n\n{picture}\n\n{setting[0].upper()}{setting[1:]}. {origin}.\n\n{tests}"
 
 
 def seeds(dataset: xr.Dataset) -> str:
     """How many there are, in words."""
     count = dataset.sizes["seed"]
     return f"{count} seed{'s' * (count > 1)}"
-
-
-def tests_table(trends: list[Trend]) -> str:
-    """A row for each statement; how it was tested is said above, and exceptions are in the stored numbers."""
-    head = "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
-    rows = (
-        f"| {trend.statement} | {trend.expected} | {trend.measured_text} | {trend.p_text} | {trend.verdict} |\n"
-        for trend in trends
-    )
-    return f"{head}{''.join(rows)}\n"
-
-
-OPENING = """# Transformers on WikiText-2: the results
-
-**You will learn** which statements of the paper's Figures 7 and 10 hold on WikiText-2, with numbers.
-
-Written by `docs/make_text.py` from numbers that it computed on a GPU; the last two figures are those of
-`studies/tokens.py` and `studies/snap.py`. Tests are one-sided at the 5% level: paired t tests over seeds, with Holm's
-correction where a statement has several comparisons, and rank tests over settings for freezing against the loss.
-Runs end after three passes, where the paper trains "until convergence". In the figure on tokens $\\eta_Z$ alone varies,
-so that the ratio cannot be told from how far attention has collapsed. [text.md](text.md) says what the results mean.
-
-"""
 
 
 def main() -> None:

@@ -1,14 +1,15 @@
 """Check every claim and write the verdicts into the pages of docs/theory, with a picture of each.
 
 python docs/make_theory.py                        checks all claims
-python docs/make_theory.py theorem_2 equation_13  checks those named, and keeps what the pages say about the others
+python docs/make_theory.py theorem_2 equation_13  checks those named
+python docs/make_theory.py --words                checks none, and writes the pages from the stored numbers
 
-The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
-replaced: a claim's verdict and its picture, and in the index the table of all claims.  All measurements go into
-docs/data/reproduction.json.  The page coverage.md is made of coverage.toml, which lists the paper's statements.  In
-docs/summary.md and docs/disagreements.md, numbers between `<!-- theorem_1: β, true gradient: measured -->`
-and `<!-- end -->` are measurements, by claim, label and field; those after `<!-- claims: holds -->` count the verdicts
-on the paper's statements.
+All measurements go into docs/data/reproduction.json, from which the pages are written.  They are written by hand except
+for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is replaced: a claim's verdict and its picture,
+and in the index the table of all claims.  The page coverage.md is made of coverage.toml, which lists the paper's
+statements.  In docs/summary.md and docs/disagreements.md, numbers between
+`<!-- theorem_1: β, true gradient: measured -->` and `<!-- end -->` are measurements, by claim, label and field; those
+after `<!-- claims: holds -->` count the verdicts on the paper's statements.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stored_numbers import store_claims
+from stored_numbers import read_reproduction, store_claims
 
 from scansnap.claims.check import Setting
-from scansnap.claims.claim import Claim, Verdict
+from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Claim, Verdict
 from scansnap.claims.verify import paper_claims, verify
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
@@ -34,47 +36,66 @@ IMAGES = HERE / "images" / "claims"
 FILLED = (HERE / "summary.md", HERE / "disagreements.md")
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-ROW = re.compile(r"^(\| \[`(\w+)`\].*\| [a-z ]+ \|\n)", re.MULTILINE)
 NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent) -->)(.*?)(<!-- end -->)")
 COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 EVERY = "every_claim"
 """The name under which the index has its table."""
+STUDIES = {
+    "normalization": "LayerNorm",
+    "optimizers": "optimizers",
+    "finite_data": "finite data",
+    "heads": "heads",
+    "layers": "layers",
+}
+"""The studies that coverage.toml names, in words."""
+USUAL = (3, 1600, 0.5, 0.0005)
+"""K, M and the rates of the setting that the index gives."""
 
 
 def main(*ids: str) -> list[Verdict]:
-    """The verdicts that were written."""
+    """The verdicts that were checked."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     verdicts = verify(*ids, progress=True)
-    texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
-    places = claim_places(texts)
-    rows = {name: row for row, name in ROW.findall(texts[PAGES / "index.md"])}
-    rows |= {verdict.id: _row(verdict, places[verdict.id]) for verdict in verdicts}
-    claims = paper_claims()
-    blocks = {
-        EVERY: "| claim | category | verdict |\n| --- | --- | --- |\n" + "".join(rows[claim.id] for claim in claims),
-        **{verdict.id: _section(verdict) for verdict in verdicts},
-    }
-    for page, text in texts.items():
-        page.write_text(FOUND.sub(lambda match: match[1] + blocks.get(match[2], match[3]) + match[4], text))
-    (PAGES / "coverage.md").write_text(coverage_page())
-    words = [rows[claim.id].strip(" |\n").split(" | ")[-1] for claim in claims if claim.category != "added"]
-    for page in FILLED:
-        page.write_text(filled(page.read_text(), verdicts, words))
     store_claims(verdicts, [claim.id for claim in paper_claims()])
+    write()
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
     return verdicts
 
 
-def filled(text: str, verdicts: list[Verdict], words: list[str]) -> str:
-    """The text with the numbers of these verdicts, and counts of the words that all claims got."""
+def write() -> None:
+    """Write all pages from the stored numbers."""
+    verdicts = read_reproduction().verdicts
+    for page, text in written_pages(verdicts).items():
+        page.write_text(text)
+    (PAGES / "coverage.md").write_text(coverage_page())
+
+
+def written_pages(verdicts: Sequence[Verdict]) -> dict[Path, str]:
+    """The pages with what was found."""
+    texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
+    places = claim_places(texts)
+    blocks = {EVERY: index_table(verdicts, places), **{verdict.id: _section(verdict) for verdict in verdicts}}
+    pages = {page: FOUND.sub(lambda part: part[1] + blocks[part[2]] + part[4], text) for page, text in texts.items()}
+    return pages | {page: filled(page.read_text(), verdicts) for page in FILLED}
+
+
+def index_table(verdicts: Sequence[Verdict], places: Mapping[str, str]) -> str:
+    """A table of all claims by verdict and category."""
+    rows = "| verdict | category | claims |\n| --- | --- | --- |\n"
+    for word in (HOLDS, ASSUMED_ONLY, FAILS):
+        for category in CATEGORIES:
+            alike = [each.id for each in verdicts if (each.verdict, each.claim.category) == (word, category)]
+            links = ", ".join(f"[`{name}`]({places[name]})" for name in alike)
+            rows += f"| {word} | {category} | {links} |\n" if alike else ""
+    return rows
+
+
+def filled(text: str, verdicts: Sequence[Verdict]) -> str:
+    """The text with the numbers of these verdicts, and counts of the verdicts on the paper's statements."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    text = NUMBER.sub(
-        lambda match: (
-            match[0] if match[2] not in by_id else match[1] + number(by_id[match[2]], match[3], match[4]) + match[6]
-        ),
-        text,
-    )
+    words = [verdict.verdict for verdict in verdicts if verdict.claim.category != "added"]
+    text = NUMBER.sub(lambda match: match[1] + number(by_id[match[2]], match[3], match[4]) + match[6], text)
     return COUNT.sub(
         lambda match: f"{match[1]}{len(words) if match[2] == 'all' else words.count(match[2])}{match[4]}", text
     )
@@ -119,34 +140,35 @@ def coverage_page() -> str:
         "or the reason why there is none.",
         "",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
-        f"{len(rows) - with_claim - with_figure} with a reason alone.",
+        f"{len(rows) - with_claim - with_figure} with only a reason.",
     ]
     for part in parts:
         lines += ["", f"## {part['name']}", ""]
         for row in part["statements"]:
-            equations = f", Eqs. {_ranges(row['equations'])}" if "equations" in row else ""
+            equations = f", {_numbered(row['equations'])}" if "equations" in row else ""
             tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
-            tests += [f"[Figure {name}]({_figure_page(name)})" for name in row.get("figures", ())]
+            tests += [_figure_link(name) for name in row.get("figures", ())]
             rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
             lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")
     return "\n".join(lines) + "\n"
 
 
-def _figure_page(name: str) -> str:
+def _figure_link(name: str) -> str:
     if name in TEXT:
-        return "../text_results.md"
-    return "../figures.md" if name in NUMBERED else "../beyond/figures.md"
+        return f"[Figure {name}](../text_results.md)"
+    return f"[Figure {name}](../figures.md)" if name in NUMBERED else f"[study of {STUDIES[name]}](../beyond/{name}.md)"
 
 
-def _ranges(numbers: tuple[int, ...] | list[int]) -> str:
-    """Numbers in increasing order, with runs of them as first-last."""
+def _numbered(numbers: list[int]) -> str:
+    """Equations by number, with runs of them as first to last."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    ranges = ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"Eq{'s' * (len(numbers) > 1)}. {ranges}"
 
 
 def _anchor(text: str) -> str:
@@ -155,30 +177,27 @@ def _anchor(text: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 
 
-def _row(verdict: Verdict, place: str) -> str:
-    return f"| [`{verdict.id}`]({place}) | {verdict.claim.category} | {verdict.verdict} |\n"
-
-
 def setting_words(claim: Claim, setting: Setting) -> str:
-    """As much of the setting as the claim depends on, in TeX."""
-    if claim.depends_on == "nothing":
+    """As much of the setting as the claim depends on, in TeX; nothing for the setting that the index gives."""
+    numbers = (setting.classes.num_classes, setting.classes.vocab_size, setting.lr_y, setting.lr_z)
+    if claim.depends_on == "nothing" or numbers == USUAL:
         return ""
-    rates = rf"$\eta_Y={setting.lr_y:g}$, $\eta_Z={setting.lr_z:g}$"
-    return f" In the setting $K={setting.classes.num_classes}$, $M={setting.classes.vocab_size}$, {rates}:"
+    return rf" Setting: $K={numbers[0]}$, $M={numbers[1]}$, $\eta_Y={numbers[2]:g}$, $\eta_Z={numbers[3]:g}$."
 
 
 def _section(verdict: Verdict) -> str:
-    claim, leading = verdict.claim, verdict.leading
-    assert leading is not None  # every claim applies to its own setting
-    conditions = f" *Conditions:* {claim.conditions}." if claim.conditions != "none" else ""
-    found = f"{readable(leading.label)}, predicted {leading.predicted_text}, measured {leading.measured_text}."
-    correction = f" *Correction:* {claim.correction}." if claim.correction else ""
-    picture_link = f"![{verdict.id}](../images/claims/{verdict.id}.png)"
-    return (
-        f"`scansnap verify {verdict.id}`: **{verdict.verdict}** ({claim.where})."
-        f"{setting_words(claim, verdict.setting)} {found}{conditions}{correction}\n\n{picture_link}\n"
-    )
+    claim = verdict.claim
+    text = f"`scansnap verify {verdict.id}`: **{verdict.verdict}** ({claim.where})."
+    text += setting_words(claim, verdict.setting)
+    if claim.conditions != "none":
+        text += f" *Conditions:* {claim.conditions}."
+    if claim.correction:
+        text += f" *Correction:* {claim.correction}."
+    return f"{text}\n\n![{verdict.id}](../images/claims/{verdict.id}.png)\n"
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if "--words" in sys.argv:
+        write()
+    else:
+        main(*sys.argv[1:])

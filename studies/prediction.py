@@ -237,7 +237,7 @@ FIGURE = ss.FigureRecipe(
         "says beforehand which tokens will win."
     ),
     setting=(
-        "(Y, Z) at η_Y = 30; the published model in width 64 at η_Y = 5, clipping at 0.5, dropout 0.2; the ladder "
+        "(Y, Z) at η_Y = 30; the published model in width 64 at η_Y = 5, clipping at 0.5, dropout 0.2; the models "
         "between them; windows of 36, batch 64, plain SGD; the 30 most frequent words as queries, contextual tokens "
         "seen beside the query at least 50 times"
     ),

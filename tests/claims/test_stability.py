@@ -62,8 +62,8 @@ def test_what_flips_is_noticed() -> None:
     assert excused.cells["η_Y"] == "assumptions not met; same"
     text = make_stability.page([row])
     assert "\n0 of 1 claims keep" in text
-    assert "- `small_rate` (holds): seeds: holds under its assumptions only; same; η_Y: fails; same;" in text
-    assert "| η_Y | 1 | 0 | 0 |" in text
+    assert "- `small_rate` (holds): seeds: holds under its assumptions only; same; $\\eta_Y$: fails; same;" in text
+    assert "| $\\eta_Y$ | 1 | 0 | 0 |" in text
 
 
 def test_sizes_change_as_the_table_says() -> None:

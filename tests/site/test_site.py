@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _site.mathml import typeset
 
 from tests.browser import REQUIRED
 from tests.explorer.test_page_looks import AXE
@@ -93,6 +94,17 @@ def test_links_of_the_reproduction_arrive() -> None:
     links = set(re.findall(r'href="\.\./([^"#]+)#([^"]+)"', text))
     assert len(links) > 100
     assert [(page, place) for page, place in links if f'id="{place}"' not in (SITE / page).read_text("utf-8")] == []
+
+
+def test_formulas_have_the_spaces_and_accents_of_tex() -> None:
+    space = '<mspace width="0.17em" />'
+    assert f"<mi>K</mi>{space}<mi>ln</mi>{space}<mi>M</mi>" in typeset(r"2K\ln M")
+    assert "mspace" not in typeset(r"\ln(M)")
+    assert 'lspace="0" rspace="0">/<' in typeset("1/M")
+    index = re.sub(r"\s", "", typeset(r"\dot z_m"))
+    assert re.search(r'<msub><moveraccent="true"><mi>z</mi><mo[^>]*>˙</mo></mover><mi>m</mi></msub>', index)
+    pages = (page.read_text(encoding="utf-8") for page in SITE.rglob("*.html"))
+    assert not any(re.search(r"<munderover>\s*<mi>[^<]*</mi><mi>", page) for page in pages)
 
 
 def test_search_works_offline(open_page: Open) -> None:

@@ -103,7 +103,7 @@ def test_predictions(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     make_text.write_json(dataset.assign_attrs(types=json.dumps(TYPES)), tmp_path / "scores.json")
     make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path)
     page = (tmp_path / "page.md").read_text()
-    for words in ("| (Y, Z) | 10 | 0.", "| dropout | 10 |", "| the first drive |", "Of 3 pairs", "for all 24"):
+    for words in ("| $(Y, Z)$ | 10 | 0.", "| dropout | 10 |", "| the first drive |", "Of 3 pairs", "for all 24"):
         assert words in page, words
 
 
