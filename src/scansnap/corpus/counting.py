@@ -222,7 +222,7 @@ def count_piece(
     part: int, ids: NDArray[np.int32], before: int, job: CountJob, least: int, root: Path, where: str, block: int
 ) -> None:
     """Count one part of a chunk; the first `before` ids and the last are there to be read only."""
-    occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part), job.vocab_size)
+    occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part))
     blocks = occurrences.count(ids, window=job.window, vocab_size=job.vocab_size, least=least, block=block)
     _write_drafts(root, where, part, job, blocks)
 
