@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.corpus.count_job import (
     CountJob,
-    check_disk,
     copy_ids,
     count_margins,
     cut_queries,
@@ -119,8 +118,6 @@ def count_corpus(
             corpus = read_corpus(corpus, tokenizer=tokenizer, hold_out=options.split != ALL, progress=progress)
         job, sums = _make_job(corpus, options, execution, output, base, add)
         if job.texts:
-            if folder.info.get("job") is None:
-                check_disk(job, corpus, output)
             work = _Work.begin(folder, job)
             try:
                 work.count(corpus, execution, progress)
