@@ -87,7 +87,7 @@ def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:
 
 
 def test_pages_with_nothing_to_show(result: ss.Shortcuts, tmp_path: Path) -> None:
-    empty = replace(result, findings=(), curves=None, outcomes=(), second=None)
+    empty = replace(result, findings=(), curves=None, second=None)
     write_shortcuts_page(tmp_path / "page.html", empty)
     assert "Attention" not in (tmp_path / "page.html").read_text()
     (tmp_path / "mine.html").write_text("mine")

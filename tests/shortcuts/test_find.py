@@ -120,7 +120,7 @@ def test_many_labels_and_few_texts() -> None:
     result = find(content)
     assert [(finding.name, finding.label) for finding in result.shortcuts] == [("magic", "a0")]
     few = find([{"text": "x", "label": "a"}, {"text": "y", "label": "b"}], attention=True)
-    assert (few.findings, few.outcomes) == ((), ())
+    assert (few.findings, few.curves) == ((), None)
 
 
 def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:

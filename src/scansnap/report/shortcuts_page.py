@@ -19,7 +19,7 @@ from scansnap.report import html
 from scansnap.results.provenance import provenance
 from scansnap.shortcuts.attention import PICKED
 from scansnap.shortcuts.judging import LEAST_Z
-from scansnap.shortcuts.result import REASONS, Outcome, Shortcuts
+from scansnap.shortcuts.result import REASONS, Shortcuts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,11 +69,11 @@ def summary(result: Shortcuts) -> list[str]:
             f"are copies or near copies of texts of {result.source}. Without them, {held['holds']:,} shortcuts hold "
             f"there, {held['not confirmed']:,} are not confirmed and {held['not seen']:,} are not seen."
         )
-    if result.outcomes:
+    if result.curves is not None:
         read = [finding for finding in result.shortcuts if finding.gain is not None]
         picked = sum(finding.picked_at is not None for finding in read)
         sentences.append(
-            f"Attention was trained on {result.outcomes[0].texts:,} texts for {result.options.updates:,} updates. It "
+            f"Attention was trained on {result.curves.texts:,} texts for {result.options.updates:,} updates. It "
             f"picks {picked:,} of the {len(read):,} shortcuts that it reads."
         )
     return sentences
@@ -107,26 +107,6 @@ def _doubts(result: Shortcuts) -> list[str]:
     return doubts
 
 
-def outcomes_in_words(result: Shortcuts) -> list[str]:
-    """What a prior or other amounts of data would change."""
-    if not result.outcomes:
-        return []
-    width = max(len(outcome.name) for outcome in result.outcomes)
-    return [
-        "\nWhat would change, on held-out texts (accuracy ± its standard error):",
-        f"  {'':{width}}  {'loss':>6}  {'accuracy':>14}  {'attention on shortcuts':>22}",
-        *(
-            f"  {outcome.name:{width}}  {outcome.loss:6.3f}  {accuracy(outcome):>14}  {outcome.on_shortcuts:22.1%}"
-            for outcome in result.outcomes
-        ),
-    ]
-
-
-def accuracy(outcome: Outcome) -> str:
-    """The accuracy with its standard error."""
-    return f"{outcome.accuracy:.1%} ± {outcome.accuracy_error:.1%}"
-
-
 def write_shortcuts_page(page: Path, result: Shortcuts) -> None:
     """Write a page about shortcuts."""
     html.check_page(page)
@@ -153,7 +133,6 @@ def render_shortcuts(result: Shortcuts) -> str:
         reasons=REASONS,
         visible=visible,
         excerpt=lambda text: visible(text, 120),
-        accuracy=accuracy,
         features=features and html.svg(features),
         gains=gains and html.svg(gains),
         picked=PICKED,

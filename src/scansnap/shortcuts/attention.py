@@ -10,9 +10,6 @@ by SGD on a random sample of the different texts.
 
 on average over the texts of its label that have it.  Attention *picks* a word at the first record at which its gain is
 at least `PICKED`.  It may let go of it later, when the word's texts are learned.
-
-Word columns of Y are never the next token and start equal, so they stay equal: loss and accuracy need the K columns of
-the labels and one more, S + 1 times (the words and the query).
 """
 
 from __future__ import annotations
@@ -21,21 +18,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
 from scansnap.dynamics.train import train
-from scansnap.results.snapshot import Snapshot
 from scansnap.runtime.progress import progress_bar
 from scansnap.shortcuts.features import IntArray
 from scansnap.shortcuts.judging import FloatArray, Judged
-from scansnap.shortcuts.options import AttentionOptions, ShortcutOptions
-from scansnap.shortcuts.result import Curves, Outcome
+from scansnap.shortcuts.options import ShortcutOptions
+from scansnap.shortcuts.result import Curves
 from scansnap.shortcuts.texts import LabeledTexts
-from scansnap.systems.quantity import Quantity
 
 PICKED = 2.0
 QUERY = "label?"
@@ -54,13 +48,6 @@ class ReadTexts:
     def __len__(self) -> int:
         return len(self.label)
 
-    def __getitem__(self, part: slice) -> ReadTexts:
-        return ReadTexts(self.has_word[part], self.label[part])
-
-    def attention(self, logits: FloatArray) -> FloatArray:
-        """(N, S) the attention of each text, from logits z (S,)."""
-        return np.asarray(special.softmax(np.where(self.has_word, logits, -np.inf), axis=1))
-
     def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
         """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
 
@@ -68,18 +55,10 @@ class ReadTexts:
         """
         is_own = self.has_word * (self.label[:, None] == speaks_for)  # (N, S)
         length = self.has_word.sum(axis=1)
-        sums = [length @ (is_own * self.attention(record)) for record in logits]
+        attention = (special.softmax(np.where(self.has_word, record, -np.inf), axis=1) for record in logits)  # (N, S)
+        sums = [length @ (is_own * record) for record in attention]
         with np.errstate(invalid="ignore"):  # 0/0
             return np.array(sums) / is_own.sum(axis=0)
-
-    def measure(self, logits: FloatArray, columns: FloatArray, num_words: int) -> tuple[float, float]:
-        """Loss and accuracy, from z (S,) and Y's columns of the labels and of any word (S, K + 1)."""
-        attention = self.attention(logits)
-        read = attention / np.linalg.norm(attention, axis=1, keepdims=True) @ columns
-        labels, word = read[:, :-1], read[:, -1:]
-        exponents = np.concatenate([labels, word + math.log(num_words + 1)], axis=1)
-        loss = special.logsumexp(exponents, axis=1) - labels[np.arange(len(self)), self.label]
-        return float(loss.mean()), float((labels.argmax(axis=1) == self.label).mean())
 
 
 class FixedTexts(DataSource):
@@ -105,8 +84,6 @@ class Trained:
 
     times: FloatArray  # (n,) updates
     gains: FloatArray  # (n, S)
-    logits: FloatArray  # (S,) z in the end, with the prior
-    columns: FloatArray  # (S, K + 1) Y's columns of the labels and of a word
 
     def largest(self) -> FloatArray:
         """(S,) the largest gain of each word; NaN for words that no text has."""
@@ -117,26 +94,9 @@ class Trained:
         is_picked = self.gains >= PICKED
         return np.where(is_picked.any(axis=0), self.times[is_picked.argmax(axis=0)], np.nan)
 
-    def outcome(self, name: str, num_texts: int, held_out: ReadTexts, is_shortcut: NDArray[np.bool_]) -> Outcome:
-        """What it does on held-out texts."""
-        loss, accuracy = held_out.measure(self.logits, self.columns, len(self.logits))
-        on_shortcuts = float(held_out.attention(self.logits).mean(axis=0)[is_shortcut].sum())
-        error = math.sqrt(accuracy * (1 - accuracy) / len(held_out))
-        return Outcome(name, num_texts, loss, accuracy, error, on_shortcuts)
 
-
-def train_on(
-    classes: SequenceClasses,
-    texts: ReadTexts,
-    speaks_for: IntArray,
-    options: AttentionOptions,
-    seed: int,
-    prior: FloatArray | None = None,
-) -> Trained:
-    """Train on texts by SGD, from zero; `prior` (S,) is added to the attention logits."""
-    size = texts.has_word.shape[1]
-    num_labels = classes.vocab_size - size - 1
-    added = np.zeros(size) if prior is None else prior
+def train_on(classes: SequenceClasses, texts: ReadTexts, speaks_for: IntArray, options: ShortcutOptions) -> Trained:
+    """Train on texts by SGD, from zero."""
     result = train(
         FixedTexts(classes, texts),
         lr_y=options.lr_y,
@@ -144,31 +104,14 @@ def train_on(
         steps=options.updates,
         batch_size=min(options.batch_size, len(texts)),
         num_sequences=len(texts),
-        seq_len=1 + max(1, int(texts.has_word.sum(axis=1).max())),
-        seeds=seed,
-        attention_prior=np.append(added, np.zeros(1 + num_labels)),
-        record=("attention_logits", _columns(size, num_labels)),
+        seq_len=1 + int(texts.has_word.sum(axis=1).max()),
+        seeds=options.seed,
+        record=("attention_logits",),
         record_every=max(1, options.updates // RECORDS),
         progress=False,
     )
-    logits = _flat(result, "attention_logits") + added
-    columns = result["columns"].values[0, -1].astype(np.float64)
-    return Trained(result["step"].values.astype(np.float64), texts.gains(logits, speaks_for), logits[-1], columns)
-
-
-def _flat(result: xr.Dataset, name: str) -> FloatArray:
-    values = result[name].values
-    return values.reshape(values.shape[1], -1).astype(np.float64)
-
-
-def _columns(num_words: int, num_labels: int) -> Quantity:
-    """Y's columns of the labels, and that of the first word, which all words have."""
-    outputs = [*range(num_words + 1, num_words + 1 + num_labels), 0]
-
-    def columns(now: Snapshot) -> ArrayLike:
-        return now.decoder[:, 0, 0][:, :, outputs]
-
-    return Quantity("columns", ("token", "answer"), columns, ("decoder",), coords={"answer": list(range(len(outputs)))})
+    logits = result["attention_logits"].values.reshape(result.sizes["step"], -1).astype(np.float64)
+    return Trained(result["step"].values.astype(np.float64), texts.gains(logits, speaks_for))
 
 
 @dataclass(frozen=True)
@@ -178,7 +121,6 @@ class Attention:
     features: IntArray  # (S,) the words, as features
     trained: Trained
     curves: Curves
-    outcomes: tuple[Outcome, ...]
 
     def by_feature(self) -> dict[int, tuple[float | None, float | None]]:
         """The largest gain of each word, and when it is picked."""
@@ -195,13 +137,11 @@ def attend(texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progre
     frequent = np.argsort(-counts, kind="stable")[: int(is_word.sum())].tolist()
     chosen = np.array(list(dict.fromkeys([*distinct, *frequent]))[: options.vocabulary], np.int64)
     rng = np.random.default_rng([options.seed, 2])
-    drawn = rng.permutation(np.flatnonzero(~texts.is_test))[: options.sample + options.sample // 4]
+    drawn = rng.permutation(np.flatnonzero(~texts.is_test))[: options.sample]
     has_word = texts.columns(chosen).tocsr()[drawn].toarray().astype(np.int32)
     usable = has_word.any(axis=1)
     sample = ReadTexts(has_word[usable], texts.label[drawn][usable])
-    num_held_out = len(sample) // 5
-    held_out, sample = sample[slice(num_held_out)], sample[slice(num_held_out, None)]
-    if not len(held_out) or len(np.unique(sample.label)) < 2:
+    if len(np.unique(sample.label)) < 2:
         return None
     own_labels = dict(zip(judged.feature.tolist(), judged.label.tolist(), strict=True))
     speaks_for = judged.evidence.z[chosen].argmax(axis=1)
@@ -210,29 +150,19 @@ def attend(texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progre
     is_shortcut = np.array([verdicts.get(feature, False) for feature in chosen.tolist()])
     names = [texts.table.features[feature].name for feature in chosen]
     classes = _classes(names, texts.labels, judged.with_feature[chosen], judged.rows)
-    settings: list[tuple[str, int, FloatArray | None]] = [("as it is", len(sample), None)]
-    if is_shortcut.any():
-        settings.append((f"a prior of {options.prior:g} on shortcuts", len(sample), options.prior * is_shortcut))
-    settings += [
-        (f"{name} of the texts", max(1, len(sample) // part), None) for name, part in (("half", 2), ("a quarter", 4))
-    ]
-    runs = []
-    with progress_bar("training attention", len(settings), progress) as show:
-        for i, (name, size, prior) in enumerate(settings):
-            show(i, f"({name})")
-            trained = train_on(classes, sample[slice(size)], speaks_for, options, options.seed, prior)
-            runs.append((trained, trained.outcome(name, size, held_out, is_shortcut)))
-    first = runs[0][0]
+    with progress_bar("training attention", None, progress):
+        trained = train_on(classes, sample, speaks_for, options)
     looking = [at for at, feature in enumerate(chosen.tolist()) if feature in verdicts]
     shown = [at for at in looking if is_shortcut[at]][:SHOWN_CURVES]
-    largest = np.nan_to_num(first.largest())
+    largest = np.nan_to_num(trained.largest())
     shown += sorted((at for at in looking if not is_shortcut[at]), key=lambda at: -largest[at])[:SHOWN_CURVES]
     curves = Curves(
+        len(sample),
         tuple(names[at] for at in shown),
-        tuple(first.times.tolist()),
-        tuple(tuple(_number(gain) for gain in first.gains[:, at]) for at in shown),
+        tuple(trained.times.tolist()),
+        tuple(tuple(_number(gain) for gain in trained.gains[:, at]) for at in shown),
     )
-    return Attention(chosen, first, curves, tuple(outcome for _, outcome in runs))
+    return Attention(chosen, trained, curves)
 
 
 def _classes(words: list[str], labels: tuple[str, ...], counts: IntArray, rows: IntArray) -> SequenceClasses:

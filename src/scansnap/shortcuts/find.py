@@ -118,7 +118,6 @@ def shortcuts(
         files=None if tables[0].files is None else tables[0].files.sentence(),
         second=None if test is None else _second_source(tables[1], collected, texts),
         curves=None if attention is None else attention.curves,
-        outcomes=() if attention is None else attention.outcomes,
         options=options,
     )
 

@@ -117,21 +117,10 @@ class SecondSource:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a model has become by the end of training, on held-out texts."""
-
-    name: str
-    texts: int
-    loss: float
-    accuracy: float
-    accuracy_error: float  # standard error: √(a (1 − a)/n) on n held-out texts
-    on_shortcuts: float  # attention
-
-
-@dataclass(frozen=True)
 class Curves:
     """Gains of some words in the course of training."""
 
+    texts: int  # that attention was trained on
     words: tuple[str, ...]
     updates: tuple[float, ...]
     gains: tuple[tuple[float | None, ...], ...]  # by word
@@ -182,8 +171,6 @@ class Shortcuts:
     """What a second source shares with the first."""
     curves: Curves | None
     """Attention on words that look distinct, over training."""
-    outcomes: tuple[Outcome, ...]
-    """What training comes to on held-out texts: as it is, with a prior, with fewer texts."""
     options: ShortcutOptions
     """The options of the call."""
 
