@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from scansnap.corpus.options import FileOptions
 from scansnap.validation.options import Options, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(Options):
+class RowOptions(FileOptions):
     """Which rows are read."""
 
     split: str | None = field(
         default=None, metadata=option("The split to read: files or folders of this name", none="reads all")
-    )
-    encoding: str | None = field(
-        default=None, metadata=option("The encoding of text files", none="takes what the file shows, else UTF-8")
     )
 
 
