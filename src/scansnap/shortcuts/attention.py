@@ -14,7 +14,7 @@ at least `PICKED`.  It may let go of it later, when the word's texts are learned
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,14 +28,11 @@ from scansnap.runtime.progress import progress_bar
 from scansnap.shortcuts.features import IntArray
 from scansnap.shortcuts.judging import FloatArray, Judged
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.shortcuts.result import Curves
 from scansnap.shortcuts.texts import LabeledTexts
 
 PICKED = 2.0
 QUERY = "label?"
 RECORDS = 40
-SHOWN_CURVES = 12
-"""Words of each verdict whose course is kept: the most distinct shortcuts, the most attended unproven words."""
 
 
 @dataclass(frozen=True)
@@ -78,25 +75,10 @@ class FixedTexts(DataSource):
         return Draw(np.tile(self._texts.label, (runs, 1)), np.tile(self._texts.has_word, (runs, 1, 1)))
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training on texts."""
-
-    times: FloatArray  # (n,) updates
-    gains: FloatArray  # (n, S)
-
-    def largest(self) -> FloatArray:
-        """(S,) the largest gain of each word; NaN for words that no text has."""
-        return self.gains.max(axis=0)
-
-    def picked_at(self) -> FloatArray:
-        """(S,) the first record at which the gain is at least `PICKED`; NaN for words that are not picked."""
-        is_picked = self.gains >= PICKED
-        return np.where(is_picked.any(axis=0), self.times[is_picked.argmax(axis=0)], np.nan)
-
-
-def train_on(classes: SequenceClasses, texts: ReadTexts, speaks_for: IntArray, options: ShortcutOptions) -> Trained:
-    """Train on texts by SGD, from zero."""
+def train_on(
+    classes: SequenceClasses, texts: ReadTexts, speaks_for: IntArray, options: ShortcutOptions
+) -> tuple[IntArray, FloatArray]:
+    """The recorded updates (n,) of a training by SGD from zero, and the gains there (n, S)."""
     result = train(
         FixedTexts(classes, texts),
         lr_y=options.lr_y,
@@ -111,26 +93,21 @@ def train_on(classes: SequenceClasses, texts: ReadTexts, speaks_for: IntArray, o
         progress=False,
     )
     logits = result["attention_logits"].values.reshape(result.sizes["step"], -1).astype(np.float64)
-    return Trained(result["step"].values.astype(np.float64), texts.gains(logits, speaks_for))
+    return result["step"].values, texts.gains(logits, speaks_for)
 
 
-@dataclass(frozen=True)
-class Attention:
-    """What training says of the words that the model reads."""
-
-    features: IntArray  # (S,) the words, as features
-    trained: Trained
-    curves: Curves
-
-    def by_feature(self) -> dict[int, tuple[float | None, float | None]]:
-        """The largest gain of each word, and when it is picked."""
-        columns = zip(self.trained.largest(), self.trained.picked_at(), strict=True)
-        pairs = ((_number(gain), _number(picked)) for gain, picked in columns)
-        return dict(zip(self.features.tolist(), pairs, strict=True))
+def picks(updates: IntArray, gains: FloatArray) -> Iterator[tuple[float | None, int | None]]:
+    """The largest gain of each word, and the first record at which it is at least `PICKED`; None if there is none."""
+    for of_word in gains.T:
+        is_picked = of_word >= PICKED
+        gain = None if np.isnan(of_word).any() else float(of_word.max())
+        yield gain, int(updates[is_picked.argmax()]) if is_picked.any() else None
 
 
-def attend(texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progress: bool | None) -> Attention | None:
-    """Train on the words that look distinct and on frequent ones."""
+def attend(
+    texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progress: bool | None
+) -> dict[int, tuple[float | None, int | None]]:
+    """Train on the words that look distinct and on frequent ones; returns the largest gain of each, and its pick."""
     is_word = np.array([feature.kind == "word" for feature in texts.table.features])
     counts = np.where(is_word, judged.with_feature.sum(axis=1), -1)
     distinct = [feature for feature in judged.feature.tolist() if is_word[feature]][: options.vocabulary // 2]
@@ -142,27 +119,15 @@ def attend(texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progre
     usable = has_word.any(axis=1)
     sample = ReadTexts(has_word[usable], texts.label[drawn][usable])
     if len(np.unique(sample.label)) < 2:
-        return None
+        return {}
     own_labels = dict(zip(judged.feature.tolist(), judged.label.tolist(), strict=True))
     speaks_for = judged.evidence.z[chosen].argmax(axis=1)
     speaks_for = np.array([own_labels.get(f, int(k)) for f, k in zip(chosen.tolist(), speaks_for, strict=True)])
-    verdicts = dict(zip(judged.feature.tolist(), judged.is_shortcut.tolist(), strict=True))
-    is_shortcut = np.array([verdicts.get(feature, False) for feature in chosen.tolist()])
     names = [texts.table.features[feature].name for feature in chosen]
     classes = _classes(names, texts.labels, judged.with_feature[chosen], judged.rows)
     with progress_bar("training attention", None, progress):
-        trained = train_on(classes, sample, speaks_for, options)
-    looking = [at for at, feature in enumerate(chosen.tolist()) if feature in verdicts]
-    shown = [at for at in looking if is_shortcut[at]][:SHOWN_CURVES]
-    largest = np.nan_to_num(trained.largest())
-    shown += sorted((at for at in looking if not is_shortcut[at]), key=lambda at: -largest[at])[:SHOWN_CURVES]
-    curves = Curves(
-        len(sample),
-        tuple(names[at] for at in shown),
-        tuple(trained.times.tolist()),
-        tuple(tuple(_number(gain) for gain in trained.gains[:, at]) for at in shown),
-    )
-    return Attention(chosen, trained, curves)
+        updates, gains = train_on(classes, sample, speaks_for, options)
+    return dict(zip(chosen.tolist(), picks(updates, gains), strict=True))
 
 
 def _classes(words: list[str], labels: tuple[str, ...], counts: IntArray, rows: IntArray) -> SequenceClasses:
@@ -178,8 +143,3 @@ def _classes(words: list[str], labels: tuple[str, ...], counts: IntArray, rows: 
         weights=np.maximum(rows, 1) / np.maximum(rows, 1).sum(),
         token_names=(*words, QUERY, *labels),
     )
-
-
-def _number(value: float) -> float | None:
-    """The value, or None for NaN."""
-    return None if math.isnan(value) else float(value)
