@@ -89,9 +89,10 @@ def test_nonsense_gets_one_sentence(folder: Path, words: tuple[str, ...], said: 
     (folder / "tiny.txt").write_text("two words\nand three more\n")
     done = run("text", "train", *words, cwd=folder)
     assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") <= 2
-    assert "Traceback" not in done.stderr
+    *read, refusal = done.stderr.splitlines()
+    assert refusal.startswith("scansnap: ")
+    assert said in refusal
+    assert len(read) <= 2  # which files were read, and how many tokens they have
 
 
 def test_show_refuses_what_is_no_text_result(folder: Path) -> None:

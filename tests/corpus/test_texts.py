@@ -229,3 +229,8 @@ def test_the_example_is_always_the_same(tmp_path: Path) -> None:
     write_example(tmp_path)
     text = "".join((tmp_path / f"{split}.txt").read_text() for split in ("train", "valid", "test"))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "1a5c2f7ca10224f0"
+
+
+def test_the_stated_encoding_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path, story="café au lait\n".encode("latin-1") * 30) / "story.txt"
+    assert "café" in ss.read_corpus(path, encoding="latin-1").words(range(5))

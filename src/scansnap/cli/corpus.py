@@ -64,14 +64,13 @@ def count(
     if json:
         texts = [vars(text) for text in counts.texts]
         facts = {"counts": str(output), "tokens": counts.num_tokens, "vocab_size": counts.vocab_size, "texts": texts}
-        common.echo_json({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)})
+        facts |= {"window": counts.window, "least": counts.least, "report": corpus.report}
+        common.echo_json({**facts, "seconds": round(seconds, 3)})
         return
     echo(
         f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
         f"{counts.window - 1} tokens before it and the next one"
     )
-    for sentence in corpus.report:
-        echo(sentence)
     if stored is not None and (unknown := corpus.count_unknown()):
         echo(f"{unknown:,} tokens of {corpus.name} are not in the vocabulary of the counts and count as <unk>")
     if left := sorted(set(corpus.splits) - {text.split for text in counts.texts}):

@@ -30,14 +30,16 @@ TEXT_ARGUMENT = typer.Argument(metavar="TEXT", help=TEXT_HELP)
 
 
 def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any) -> Corpus:
-    """A text, and on the error stream what is doubtful about it."""
+    """A text, and on the error stream which files were read and what is doubtful about them."""
     from scansnap.corpus.corpus import read_corpus
 
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
         corpus = read_corpus(source, **options, hold_out=hold_out, progress=False if quiet else None)
-    for doubt in () if quiet else doubts:
-        echo(f"scansnap: {doubt.message}", error=True)
+    if not quiet:
+        read = (f"{corpus.name}: {sentence}" for sentence in corpus.report)
+        for sentence in dict.fromkeys([*read, *(str(doubt.message) for doubt in doubts)]):
+            echo(sentence, error=True)
     return corpus
 
 
