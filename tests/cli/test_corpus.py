@@ -94,7 +94,7 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     code, out, _ = run("corpus count table.csv --output t --text text")
     assert (code, "table all: 6 tokens of 5 types" in out) == (0, True)
     _, out, error = run("corpus count prose.txt --tokenizer prose")
-    assert ("held out" in out, error) == (False, "")
+    assert ("held out" in out, error) == (False, "prose: 1 file read.\n")
     assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]
 
 

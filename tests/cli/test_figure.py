@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 import scansnap as ss
 from scansnap.figures import catalog
 from tests.cli.test_cli import run
@@ -56,25 +54,3 @@ def test_help_names_figures_that_exist(tmp_path) -> None:
     assert all(name in listed for name in catalog.MODULES)
     example = re.search(r"Some figures, as ([\w,]+);", run("reproduce --help", cwd=tmp_path).stdout)
     assert set(example.group(1).split(",")) <= set(catalog.MODULES)
-
-
-REFUSED = [
-    ("13", "unknown figure '13': choose one of 2, 3"),
-    ("7", "this figure is made from text: give"),
-    ("6 --text example", "figure 6 does not use text: leave it out."),
-    ("10 --text nowhere/at/all", "there is no text at nowhere/at/all"),
-    ("8 --num-seeds 3", "figure 8 does not use num_seeds: leave it out."),
-    ("6 --num-seeds 1", "num_seeds is 1: give a whole number from 2 to 10,000."),
-    ("6 --from my_figures.py", "cannot read the file my_figures.py: No such file or directory."),
-    ("6 --picture x.gif", "name ends in .png, .pdf or .svg"),
-    ("6 --store .", "exists already: give another name"),
-]
-
-
-@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
-def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
-    result = run(f"figure {words}", cwd=tmp_path)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr + result.stdout
-    assert list(tmp_path.iterdir()) == []

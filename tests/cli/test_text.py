@@ -80,22 +80,19 @@ def test_an_environment_of_nonsense_is_said(folder: Path, monkeypatch: pytest.Mo
     ("words", "said"),
     [
         (("nothing-here",), "nothing-here"),
-        (("zeros.bin",), "zeros.bin contains null bytes"),
         (("tiny.txt",), "give more text, or a smaller"),
-        (("text", "--window", "5000"), "too few for a batch of 20 windows of 5000"),
         (("text", "--picture", "x.gif", *SMALL), "--picture is 'x.gif'"),
-        (("text", "--tokenizer", "no/such/tokenizer.json", *SMALL), "tokenizer"),
         (("text", "--min-count", "0", *SMALL), "min_count is 0"),
     ],
 )
 def test_nonsense_gets_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
-    (folder / "zeros.bin").write_bytes(b"abc\0def" * 100)
     (folder / "tiny.txt").write_text("two words\nand three more\n")
     done = run("text", "train", *words, cwd=folder)
     assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") <= 2
-    assert "Traceback" not in done.stderr
+    *read, refusal = done.stderr.splitlines()
+    assert refusal.startswith("scansnap: ")
+    assert said in refusal
+    assert len(read) <= 2  # which files were read, and how many tokens they have
 
 
 def test_show_refuses_what_is_no_text_result(folder: Path) -> None:

@@ -52,20 +52,15 @@ def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
 
 
-def test_show_json(command, store, capsys) -> None:
-    assert command("watch", "show", store, "--json") == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["steps"] == [0, 50, 100]
-    assert {verdict["name"] for verdict in facts["verdicts"]} >= {"sink"}
-    assert (facts["missing"], facts["not_judged"]) == ([], {})
-
-
-def test_show_what_is_missing(command, store, capsys) -> None:
+def test_show_json_with_what_is_missing(command, store, capsys) -> None:
     looks = SnapshotStore(store)
     looks.append(missing(read_snapshots(store).load(), 150, "out of memory"))
     looks.close()
     assert command("watch", "show", store, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["missing"] == [{"step": 150, "reason": "out of memory"}]
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["steps"] == [0, 50, 100, 150]
+    assert {verdict["name"] for verdict in facts["verdicts"]} >= {"sink"}
+    assert (facts["missing"], facts["not_judged"]) == ([{"step": 150, "reason": "out of memory"}], {})
 
 
 def test_show_ones_own_verdicts(command, store, capsys, tmp_path) -> None:
@@ -97,18 +92,7 @@ def test_refusals(command, store, capsys, tmp_path) -> None:
 
 
 def test_a_short_demonstration(command, capsys, tmp_path) -> None:
-    words = (
-        "watch",
-        "demo",
-        "--steps",
-        "100",
-        "--every",
-        "50",
-        "--page",
-        tmp_path / "page.html",
-        "--store",
-        tmp_path / "a.zarr",
-    )
+    words = f"watch demo --steps 100 --every 50 --page {tmp_path / 'page.html'} --store {tmp_path / 'a.zarr'}".split()
     assert command(*words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("step 100 of 100: loss 4.")

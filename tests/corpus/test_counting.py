@@ -6,8 +6,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -123,63 +121,6 @@ def test_texts_added_one_by_one_count_as_together(tmp_path_factory, small_parts,
     assert counts.vocabulary["query_count"].sum() == tables["bigrams"].total()
     assert counts.vocabulary["context_count"].sum() == tables["pairs"].total()
     assert sorted(path.name for path in output.parent.iterdir()) == ["counts"]
-
-
-PROGRAM = """
-import os, random, signal, sys, time
-from pathlib import Path
-import numpy as np
-import scansnap as ss
-from scansnap.corpus import count_job, counting, loops
-from tests.corpus.slow_counts import corpus_of
-
-folder = Path(sys.argv[1])
-count_job.PART_EVENTS = 20_000
-counting.cut_texts = lambda lengths, memory, window: count_job.cut_texts(lengths, 8 * 700, window)
-ids = np.fromfile(folder / "ids.bin", "<i4")
-loops.stable_order(ids, 60)  # compiled code is loaded before the clock starts
-
-
-def count():
-    for text in (ids[:4000], ids[4000:]):
-        ss.count_corpus(corpus_of(60, train=text), output=folder / "counts", window=12, add=True)
-    print("done", flush=True)
-
-
-draw, longest, status = random.Random(0), 0.1, None
-while status != 0:
-    child = os.fork()
-    if not child:
-        count()
-        os._exit(0)
-    time.sleep(draw.random() * longest)
-    os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    try:
-        stored = ss.read_counts(folder / "counts")
-        assert [text.tokens for text in stored.texts] in ([4000], [4000, 2000])
-    except ss.StoreError as error:
-        assert "unfinished" in str(error) or "no counts" in str(error)
-    print("killed in", *sorted(path.name for path in folder.glob("counts/*")), flush=True)
-    longest *= 1.25
-"""
-
-
-@pytest.mark.slow  # `tests/faults/test_disk.py` simulates kills at some moments
-def test_killed_at_any_moment_it_goes_on_to_the_same_counts(tmp_path) -> None:
-    """Kills at random moments of counting, adding and adding up; counts that can be read are complete."""
-    ids = zipf_ids(6000, 60)
-    save_ids(tmp_path / "ids.bin", ids)
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert process.returncode == 0, process.stderr
-    assert process.stdout.count("work") >= 3, process.stdout  # in the middle of the work
-    expected = slow_tables([ids[:4000].tolist(), ids[4000:].tolist()], 12)
-    assert stored_tables(ss.read_counts(tmp_path / "counts")) == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts", "ids.bin"]
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.corpus import sources
+from scansnap.corpus.example import write_example
 from scansnap.corpus.texts import find_text
 
 
@@ -220,3 +222,15 @@ def test_a_folder_with_the_name_of_a_text_is_found_by_its_path(tmp_path: Path, m
     write(tmp_path / "example", train="local\n", valid="too\n")
     assert splits_of("./example") == splits_of(Path("example")) == {"train": "local\n", "valid": "too\n"}
     assert len(splits_of("example")) == 3
+
+
+def test_the_example_is_always_the_same(tmp_path: Path) -> None:
+    """A changed text needs another `EXAMPLE_VERSION`."""
+    write_example(tmp_path)
+    text = "".join((tmp_path / f"{split}.txt").read_text() for split in ("train", "valid", "test"))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "1a5c2f7ca10224f0"
+
+
+def test_the_stated_encoding_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path, story="café au lait\n".encode("latin-1") * 30) / "story.txt"
+    assert "café" in ss.read_corpus(path, encoding="latin-1").words(range(5))

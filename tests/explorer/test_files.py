@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import scansnap as ss
 from scansnap.cli.app import app
 from scansnap.data.classes_file import classes_from_mapping
-from scansnap.explorer.page import address_of
+from scansnap.explorer.page import NAMES, address_of
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 
 pytestmark = needs_node
@@ -56,14 +56,7 @@ def of_engine(classes: dict[str, Any]) -> ss.SequenceClasses:
 
 def test_presets_are_the_librarys() -> None:
     (presets,) = ask("presets", [{}])
-    assert set(presets) == {
-        "syn-small",
-        "syn-medium-1",
-        "syn-medium-3",
-        "syn-medium-5",
-        "syn-medium-10",
-        "single-common",
-    }
+    assert set(presets) == set(NAMES)
     for name, classes in presets.items():
         assert of_engine(classes) == ss.named_classes(name), name
 

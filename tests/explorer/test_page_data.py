@@ -173,23 +173,12 @@ def test_a_classes_file_pasted_and_dropped(open_page: Open) -> None:
     wait_for_text(again, ".class-title", "query sat → next mat")
 
 
-ONE_CLASS = '{"vocab_size": SIZE, "class": [{"query": QUERY, "next_token": 1, "tokens": [0], "probs": [1]}]}'
-
 BROKEN = {
     "empty": "",
-    "no TOML": "[[[",
-    "no classes": "vocab_size = 3",
     "not JSON": '{"vocab_size": 3,',
     "wrong probabilities": PETS.replace("[0.5, 0.5]", "[0.5, 0.7]"),
-    "negative": PETS.replace("[0.5, 0.5]", "[1.5, -0.5]"),
-    "unknown token": PETS.replace('"cat"]\nprobs', '"bird"]\nprobs'),
-    "token beyond the vocabulary": ONE_CLASS.replace("SIZE", "2").replace("QUERY", "9"),
-    "absurd vocabulary": ONE_CLASS.replace("SIZE", "1e300").replace("QUERY", "1"),
     "infinite": PETS.replace("vocab_size = 7", "vocab_size = inf"),
     "deep": "[" * 5000,
-    "binary": "\x00\x01\x02" * 50,
-    "a list": "[1, 2]",
-    "prototype": '{"__proto__": {"vocab_size": 3}, "vocab_size": 3, "class": []}',
     "many classes": json.dumps(
         {
             "vocab_size": 2000,
@@ -262,7 +251,7 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("address", list(GARBAGE)[:4] + list(GARBAGE)[-3:], ids=range(7))
+@pytest.mark.parametrize("address", ["#%E0%A4%A", f"#{HOSTILE}"], ids=["no text", "hostile"])
 def test_a_page_opened_with_garbage_after_the_hash(open_page: Open, address: str) -> None:
     page = open_page(address)
     answers_in_a_sentence(page, address)
@@ -300,12 +289,4 @@ def test_bad_numbers_in_controls(open_page: Open) -> None:
     ):
         set_field(page, field, text)
         assert words in message(page)
-    still_works(page)
-
-
-def test_a_run_that_diverges_says_so(open_page: Open) -> None:
-    page = open_page("#classes=syn-small&lr_y=100&lr_z=100&momentum=0.99&optimizer=sgd&steps=1000&step=1000")
-    page.wait_for_function("Number(document.getElementById('count').textContent.replace(/[^0-9]/g, '')) > 0")
-    page.wait_for_timeout(300)
-    assert page.text_content("#phase")
     still_works(page)

@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.corpus import count_job
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
-from tests.corpus.slow_counts import corpus_of, zipf_ids
 from tests.faults.attacks import after_power_cuts, on_full_disks
 from tests.faults.power_cut import cuts, write_tree
 from tests.faults.works import OPTIONS
@@ -96,28 +93,3 @@ def test_training_needs_disk_space_for_its_checkpoints(tmp_path, free_space) -> 
         ss.train_text(corpus, **options, optimizer="adam", store=tmp_path / "adam.zarr")
     assert not list(tmp_path.glob("adam*"))
     assert not (tmp_path / "r.zarr").exists()
-
-
-def test_counting_needs_disk_space_for_its_tables(tmp_path, free_space, monkeypatch) -> None:
-    corpus = corpus_of(2000, train=zipf_ids(50_000, 2000))
-    estimate = count_job.TRIPLE_BYTES * 50_000 * 34 * count_job.distinct_share(corpus.train, 35)(50_000)
-    free_space(0.9 * estimate)
-    with pytest.raises(ss.InputError, match=r"the counts take up to .* has .* free: count less text"):
-        ss.count_corpus(corpus, output=tmp_path / "counts")
-    assert list(tmp_path.iterdir()) == []
-    free_space(1.1 * estimate)
-    ss.count_corpus(corpus, output=tmp_path / "counts")
-    size = sum(path.stat().st_size for path in (tmp_path / "counts").rglob("*") if path.is_file())
-    assert 1.0 < estimate / size < 2.0
-
-
-@pytest.mark.parametrize("types", [30, 2000, 100_000])
-def test_a_sample_bounds_the_share_of_distinct_events(types: int, monkeypatch) -> None:
-    """Against the share among all events, of which the sample has a fifteenth."""
-    monkeypatch.setattr(count_job, "SAMPLE_EVENTS", 2**16)
-    ids, window = zipf_ids(90_000, types), 12
-    share = count_job.distinct_share(ids, window)(len(ids))
-    events = [np.stack([ids[1:-1][d - 1 :], ids[2:][d - 1 :], ids[: -1 - d]]) for d in range(1, window)]
-    query, next_token, token = np.concatenate(events, axis=1).astype(np.int64)
-    exact = len(np.unique((query * types + next_token) * types + token)) / len(query)
-    assert 0.95 < share / exact < 2.0

@@ -12,7 +12,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.report import html
-from scansnap.report.shortcuts_page import draw_features, draw_gains, render_shortcuts, visible, write_shortcuts_page
+from scansnap.report.shortcuts_page import draw_features, render_shortcuts, visible, write_shortcuts_page
 from tests.browser import in_browser
 from tests.shortcuts.labelled_rows import rows
 
@@ -32,7 +32,6 @@ def result() -> ss.Shortcuts:
     plain = ss.shortcuts(content, text="text", label="label", test=rows(100), attention=True, updates=60, vocabulary=60)
     words = [finding.feature for finding in plain.findings if finding.kind == "word"]
     names = dict(zip(words, HOSTILE, strict=False))
-    assert plain.curves is not None
     return replace(
         plain,
         source=HOSTILE[1],
@@ -40,7 +39,6 @@ def result() -> ss.Shortcuts:
             replace(finding, feature=names.get(finding.feature, finding.feature), examples=HOSTILE)
             for finding in plain.findings
         ),
-        curves=replace(plain.curves, words=tuple(names.get(word, word) for word in plain.curves.words)),
         labels={HOSTILE[1]: 3, **plain.labels},
     )
 
@@ -58,7 +56,7 @@ return { title: document.title, scripts: document.scripts.length, images: docume
 def test_it_shows_words_as_text(result: ss.Shortcuts, browser: Any, tmp_path: Path, width: int) -> None:
     report = in_browser(browser, render_shortcuts(result), PROBE, tmp_path, width, dark=width == 390)
     assert report["title"] == f"Shortcuts in {HOSTILE[1]}"
-    assert (report["scripts"], report["images"], report["alive"]) == (0, 2, 0)
+    assert (report["scripts"], report["images"], report["alive"]) == (0, 1, 0)
     assert report["drawn"]
     assert report["words"][:2] == [visible(HOSTILE[0]), HOSTILE[1]]
     assert report["links"]
@@ -67,15 +65,12 @@ def test_it_shows_words_as_text(result: ss.Shortcuts, browser: Any, tmp_path: Pa
 def test_pictures_have_every_feature_and_its_name_as_text(result: ss.Shortcuts) -> None:
     """Also names that matplotlib's own font cannot show, or would take for mathematics."""
     first = replace(result.findings[0], feature="日本 $\\frac{")
-    renamed = replace(result, findings=(first, *result.findings[1:]), curves=None)
+    renamed = replace(result, findings=(first, *result.findings[1:]))
     figure = draw_features(renamed)
     unproven, shortcuts, _ = figure.axes[0].lines
     assert len(unproven.get_xdata()) + len(shortcuts.get_xdata()) == len(result.findings)
     assert (shortcuts.get_xdata()[0], shortcuts.get_ydata()[0]) == (first.texts, first.z)
     assert "日本 $\\frac{" in base64.b64decode(html.svg(figure)).decode()
-    curves = draw_gains(result).axes[0].lines[:-1]
-    assert len(curves) == len(set(result.curves.gains))
-    assert curves[0].get_ydata()[-1] == result.curves.gains[0][-1]
 
 
 def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:
@@ -87,7 +82,7 @@ def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:
 
 
 def test_pages_with_nothing_to_show(result: ss.Shortcuts, tmp_path: Path) -> None:
-    empty = replace(result, findings=(), curves=None, outcomes=(), second=None)
+    empty = replace(result, findings=(), options=replace(result.options, attention=False), second=None)
     write_shortcuts_page(tmp_path / "page.html", empty)
     assert "Attention" not in (tmp_path / "page.html").read_text()
     (tmp_path / "mine.html").write_text("mine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_many_labels_and_few_texts() -> None:
     result = find(content)
     assert [(finding.name, finding.label) for finding in result.shortcuts] == [("magic", "a0")]
     few = find([{"text": "x", "label": "a"}, {"text": "y", "label": "b"}], attention=True)
-    assert (few.findings, few.outcomes) == ((), ())
+    assert few.findings == ()
 
 
 def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:
@@ -137,6 +138,11 @@ def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:
         (tmp_path / name).write_text("text,label\nmine,a\n")
         with pytest.raises(ss.StoreError, match="a file that scansnap did not write"):
             result.write_table(tmp_path / name)
+    empty = replace(result, findings=())
+    for name in ("e.csv", "e.json", "e.parquet"):
+        for _ in range(2):
+            empty.write_table(tmp_path / name)
+    assert json.loads((tmp_path / "e.json").read_text()) == []
     with pytest.raises(ss.InputError, match="whose name ends in"):
         result.write_table(tmp_path / "words.txt")
     assert json.loads(json.dumps(result.plain(), allow_nan=False))["num_rows"] == 1240

@@ -11,15 +11,8 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.cli.text import (
-    COLUMN_OPTION,
-    ENCODING_OPTION,
-    MIN_COUNT_OPTION,
-    TEXT_HELP,
-    TOKENIZER_OPTION,
-    read_text,
-)
-from scansnap.corpus.options import ALL, CountExecution, CountOptions
+from scansnap.cli.text import TEXT_ARGUMENT, TEXT_HELP, read_text
+from scansnap.corpus.options import ALL, CountExecution, CountOptions, ReadOptions
 from scansnap.corpus.predictors import PredictOptions, QueriesType
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
@@ -41,17 +34,13 @@ SMALL_TEXT = 30_000
 """Tokens of a text below which POPULATION says more than the others (docs/prediction.md)."""
 
 
-@with_flags(CountOptions, CountExecution, defaults=True)
+@with_flags(ReadOptions, CountOptions, CountExecution, defaults=True)
 def count(
-    text: Annotated[str, typer.Argument(help=TEXT_HELP)],
+    source: Annotated[str, TEXT_ARGUMENT],
     output: Annotated[Path, typer.Option("--output", help="The folder for the counts.")] = Path("counts"),
     add: Annotated[
         bool, typer.Option("--add", help="Add the text to the counts that are there, with their tokenizer.")
     ] = False,
-    tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
-    min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
-    column: Annotated[str | None, COLUMN_OPTION] = None,
-    encoding: Annotated[str | None, ENCODING_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
@@ -66,28 +55,22 @@ def count(
     checks.path("--output", output)
     options = read_flags(flags, CountOptions, CountExecution)
     stored = stored_tokenizer(output)
-    corpus = read_text(
-        text,
-        stored or tokenizer,
-        min_count if stored is None else 1,
-        column=column,
-        encoding=encoding,
-        hold_out=options.get("split", ALL) != ALL,
-        quiet=json,
-    )
+    reading = read_flags(flags, ReadOptions)
+    if stored is not None:
+        reading = {**reading, "tokenizer": stored, "min_count": 1}
+    corpus = read_text(source, quiet=json, hold_out=options.get("split", ALL) != ALL, **reading)
     counts = count_corpus(corpus, output=output, add=add, progress=False if json else None, **options)
     seconds = time.perf_counter() - began
     if json:
         texts = [vars(text) for text in counts.texts]
         facts = {"counts": str(output), "tokens": counts.num_tokens, "vocab_size": counts.vocab_size, "texts": texts}
-        common.echo_json({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)})
+        facts |= {"window": counts.window, "least": counts.least, "report": corpus.report}
+        common.echo_json({**facts, "seconds": round(seconds, 3)})
         return
     echo(
         f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
         f"{counts.window - 1} tokens before it and the next one"
     )
-    for sentence in corpus.report:
-        echo(sentence)
     if stored is not None and (unknown := corpus.count_unknown()):
         echo(f"{unknown:,} tokens of {corpus.name} are not in the vocabulary of the counts and count as <unk>")
     if left := sorted(set(corpus.splits) - {text.split for text in counts.texts}):
@@ -151,14 +134,10 @@ def classes(
     echo(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
 
 
-@with_flags(PredictOptions, defaults=True)
+@with_flags(ReadOptions, PredictOptions, defaults=True)
 def predict(
-    text: Annotated[str, typer.Argument(help=f"{TEXT_HELP} Or what `scansnap corpus count` wrote.")],
+    source: Annotated[str, typer.Argument(metavar="TEXT", help=f"{TEXT_HELP} Or what `scansnap corpus count` wrote.")],
     top: Annotated[int, typer.Option("--top", help="How many tokens of each query to show.")] = 10,
-    tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
-    min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
-    column: Annotated[str | None, COLUMN_OPTION] = None,
-    encoding: Annotated[str | None, ENCODING_OPTION] = None,
     store: Annotated[Path | None, typer.Option("--store", help="Where to write all numbers (zarr).")] = None,
     compare: Annotated[
         Path | None,
@@ -181,19 +160,15 @@ def predict(
     from scansnap.storage.folder import MANIFEST
 
     run = None if compare is None else load(compare)
-    is_counts = (Path(text) / MANIFEST).exists()
-    source = (
-        read_counts(text)
-        if is_counts
-        else read_text(text, tokenizer, min_count, column=column, encoding=encoding, quiet=json)
-    )
+    is_counts = (Path(source) / MANIFEST).exists()
+    text = read_counts(source) if is_counts else read_text(source, quiet=json, **read_flags(flags, ReadOptions))
     with progress_bar("predicting", None, False if json else None):
-        prediction = predict_gains(source, options, store=store, progress=False)
+        prediction = predict_gains(text, options, store=store, progress=False)
     scores = None if run is None else _compared(prediction, run, str(compare))
     winners = {
         str(word): _winners(prediction.isel(query=i), top) for i, word in enumerate(prediction["query_word"].values)
     }
-    num_tokens = source.num_tokens if isinstance(source, Counts) else len(source.train)
+    num_tokens = text.num_tokens if isinstance(text, Counts) else len(text.train)
     if json:
         plan = vars(options.plan(num_tokens))
         facts = {"model": "yz", "method": options.to_dict()["method"], **plan, "winners": winners}

@@ -36,7 +36,7 @@ def with_flags(
             command(**kwargs)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
-        first = [p for p in own if p.name in ("preset", "config", "classes", "text")]
+        first = [p for p in own if p.name in ("preset", "config", "classes", "source", "text")]
         derived = [
             _parameter(
                 cls,

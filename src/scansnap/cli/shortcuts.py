@@ -154,7 +154,7 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
 
 
 def _print(result: Shortcuts, top: int, unproven: bool) -> None:
-    from scansnap.report.shortcuts_page import outcomes_in_words, summary, visible
+    from scansnap.report.shortcuts_page import summary, visible
 
     for sentence in summary(result):
         echo(sentence)
@@ -170,7 +170,7 @@ def _print(result: Shortcuts, top: int, unproven: bool) -> None:
             echo(f"  {visible(finding.name)}, as in {visible(example, 100)}")
     if not unproven:
         echo(f"\n{len(result.unproven):,} more look distinct but are not proven (--unproven, --table)")
-    for sentence in (*outcomes_in_words(result), *result.report.sentences()):
+    for sentence in result.report.sentences():
         echo(sentence)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.corpus.options import ReadOptions
 from scansnap.runtime.errors import InputError
 from scansnap.text.options import AnyTextOptions, YZShape, YZTextOptions, text_options
 from scansnap.validation.argument_types import IntegerType
@@ -20,60 +21,31 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from scansnap.corpus.corpus import Corpus
-    from scansnap.corpus.tokenizers import Tokenizer
 
 TEXT_HELP = (
     "A file of text or a table (.txt, .csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them (with train, "
     "valid and test files, or any), or a name: example, wikitext-2, wikitext-103 (the last two are fetched)."
 )
-TOKENIZER_OPTION = typer.Option(
-    "--tokenizer",
-    help="words (lower-cased, between white space), prose (words by Unicode's rules, punctuation marks split off), or "
-    "a Hugging Face tokenizer: a file or a name.",
-)
-MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
-COLUMN_OPTION = typer.Option("--text", help="The column of texts, if the text is a table.")
-ENCODING_OPTION = typer.Option("--encoding", help="The encoding of the files; by default UTF-8 or UTF-16.")
+TEXT_ARGUMENT = typer.Argument(metavar="TEXT", help=TEXT_HELP)
 
 
-def read_text(
-    text: str,
-    tokenizer: str | Tokenizer,
-    min_count: int,
-    *,
-    column: str | None = None,
-    encoding: str | None = None,
-    hold_out: bool = True,
-    quiet: bool,
-) -> Corpus:
-    """A text, and on the error stream what is doubtful about it."""
+def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any) -> Corpus:
+    """A text, and on the error stream which files were read and what is doubtful about them."""
     from scansnap.corpus.corpus import read_corpus
-
-    progress = False if quiet else None
 
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
-        corpus = read_corpus(
-            text,
-            tokenizer=tokenizer,
-            min_count=min_count,
-            text=column,
-            encoding=encoding,
-            hold_out=hold_out,
-            progress=progress,
-        )
-    for doubt in () if quiet else doubts:
-        echo(f"scansnap: {doubt.message}", error=True)
+        corpus = read_corpus(source, **options, hold_out=hold_out, progress=False if quiet else None)
+    if not quiet:
+        read = (f"{corpus.name}: {sentence}" for sentence in corpus.report)
+        for sentence in dict.fromkeys([*read, *(str(doubt.message) for doubt in doubts)]):
+            echo(sentence, error=True)
     return corpus
 
 
-@with_flags(AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
+@with_flags(ReadOptions, AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
 def train(
-    text: Annotated[str, typer.Argument(help=TEXT_HELP)],
-    tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
-    min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
-    column: Annotated[str | None, COLUMN_OPTION] = None,
-    encoding: Annotated[str | None, ENCODING_OPTION] = None,
+    source: Annotated[str, TEXT_ARGUMENT],
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
@@ -96,7 +68,7 @@ def train(
     from scansnap.text.train import train_text
 
     quiet = json or process_rank() > 0
-    corpus = read_text(text, tokenizer, min_count, column=column, encoding=encoding, quiet=quiet)
+    corpus = read_text(source, quiet=quiet, **read_flags(flags, ReadOptions))
     if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.corpus.options import ReadOptions
 from scansnap.corpus.texts import TextScan, find_text
 from scansnap.corpus.tokenizers import (
     GLUED,
@@ -36,8 +37,8 @@ from scansnap.corpus.tokenizers import (
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.cache import cached_folder
-from scansnap.validation.argument_types import IntegerType
-from scansnap.validation.checks import integer
+from scansnap.validation.calls import options_as_kwargs
+from scansnap.validation.options import from_names
 from scansnap.validation.validate import validated
 
 FORMAT = 2
@@ -91,33 +92,43 @@ class Corpus:
         return frequent_words(self.tokenizer, np.bincount(self.train, minlength=self.vocab_size), count)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadCall(ReadOptions):
+    """A call of `read_corpus`, for its signature."""
+
+    hold_out: bool = True
+    progress: bool | None = None
+
+
+@options_as_kwargs(ReadCall, ReadOptions)
 @validated
-def read_corpus(
-    source: str | Path,
-    *,
-    tokenizer: str | Path | Tokenizer = WORDS,
-    min_count: Annotated[int, IntegerType({"least": 1})] = 1,
-    text: str | None = None,
-    encoding: str | None = None,
-    hold_out: bool = True,
-    progress: bool | None = None,
-) -> Corpus:
-    """The text of a file, a folder or a name ("example", "wikitext-2", "wikitext-103") as token ids.
+def read_corpus(source: str | Path, *, hold_out: bool = True, progress: bool | None = None, **kwargs: Any) -> Corpus:
+    """Read text as token ids.
 
-    `tokenizer` is "words" (lowercase words between white space, with `<unk>` for those that occur fewer than
-    `min_count` times), "prose" (words by Unicode's rules, with signs split off: "Good," is good and a comma), a
-    Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder to which a
-    tokenizer was saved, or a `Tokenizer`.
+    Parameters
+    ----------
+    source : str or path
+        A file, a folder, or a name: "example", "wikitext-2", "wikitext-103".
+    {options}
+    hold_out : bool
+        Make the last twentieth of a text without splits its validation split, and take words from the training split.
+        Without it, such a text is one split, `all`, and words come from all that is read.
+    progress : bool, optional
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line.
 
-    `text` names the column of texts in a table (CSV, JSON lines, Parquet), and `encoding` is that of the files.  With
-    `hold_out`, the last twentieth of a text without splits is its validation split, and words come from the training
-    split.  Without it, such a text is one split, `all`, and words come from all that is read.
+    Returns
+    -------
+    Corpus
+        The token ids of each split, and the tokenizer.
 
+    Examples
+    --------
     >>> corpus = ss.read_corpus("example")
     >>> len(corpus.splits["train"]), corpus.vocab_size
     (29323, 288)
     """
-    min_count = integer("min_count", min_count, least=1)
+    options = from_names(ReadOptions, kwargs)
+    tokenizer, min_count = options.tokenizer, options.min_count
     rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
     if rule is None and min_count != 1:
         raise InputError(
@@ -128,7 +139,7 @@ def read_corpus(
         ready = tokenizer
     elif rule is None:
         ready = find_tokenizer(tokenizer)
-    found = find_text(source, column=text, encoding=encoding, hold_out=hold_out)
+    found = find_text(source, column=options.text, encoding=options.encoding, hold_out=hold_out)
     scan = found.scan()
     words_from = ("train",) if hold_out else scan.splits
     settings = {

@@ -1,4 +1,4 @@
-"""How the work of counting is cut, so that it fits into memory and on the disk and can stop anywhere.
+"""How the work of counting is cut, so that it fits into memory and can stop anywhere.
 
 A text is cut into *chunks* of consecutive positions, as many as the memory holds, and the queries into *parts*,
 consecutive ids that occur about equally often.  A piece of work is one part of one chunk: it reads the chunk, with the
@@ -10,20 +10,16 @@ them.
 from __future__ import annotations
 
 import hashlib
-import math
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.corpus import Corpus
 from scansnap.corpus.counts import CountedText
 from scansnap.runtime.errors import InputError
-from scansnap.storage.files import check_disk_space
 
 PART_EVENTS = 2**22
 """Events for which a part of its own pays off."""
@@ -37,15 +33,6 @@ ROW_BYTES = 200
 
 SCAN_TOKENS = 2**24
 """Tokens read at once while a job is made."""
-
-TRIPLE_BYTES = 3.0
-"""What a triple takes on disk, with its share of the other tables."""
-
-SAMPLE_EVENTS, SAMPLE_SLICES = 2**19, 64
-"""Events in the sample that the size on disk is estimated from, and the places of a text that it is taken from."""
-
-HASH_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
-"""Odd numbers: distinct triples of a sample have the same sum of multiples, modulo 2^64, once in 2^22 samples."""
 
 
 class Chunk(NamedTuple):
@@ -171,39 +158,3 @@ def share_memory(memory: float, vocab_size: int, threads: int) -> tuple[int, int
     fewest = ROW_BYTES * 2 * vocab_size  # for two groups of every token
     workers = max(1, min(threads, int(share // fewest)))
     return workers, int(np.clip(share / workers / ROW_BYTES, 2**12, BLOCK_ROWS))
-
-
-def check_disk(job: CountJob, corpus: Corpus, output: Path) -> None:
-    """Refuse a text whose counts do not fit on the disk."""
-    is_merged = len(job.chunks) > 1 or bool(job.counted)
-    most = 1.0 if is_merged else 1 / job.least
-    shares = [distinct_share(corpus.splits[text.split], job.window) for text in job.texts]
-    needed = sum(path.stat().st_size for path in output.rglob("*.parquet")) if job.counted else 0.0
-    for chunk in job.chunks:
-        tokens = chunk.stop - chunk.first
-        needed += TRIPLE_BYTES * tokens * (job.window - 1) * min(shares[chunk.text](tokens), most)
-    needed *= 2 if is_merged else 1  # the tables of all chunks, and their sum
-    check_disk_space(output, needed, "the counts take", "count less text, with a smaller window, or elsewhere")
-
-
-def distinct_share(ids: NDArray[np.int32], window: int) -> Callable[[int], float]:
-    """A function that tells about which share of the events in n tokens of a text are distinct triples.
-
-    The share falls like a power of n, and ever faster.  So the power between a sample and its first quarter, followed
-    to n, bounds it from above.
-    """
-    size = min(len(ids), max(SAMPLE_EVENTS // (window - 1), 4 * SAMPLE_SLICES))
-    length = max(size // SAMPLE_SLICES, 2)
-    starts = np.linspace(0, len(ids) - length, SAMPLE_SLICES).astype(int)
-    hashes = []
-    for start in np.random.default_rng(0).permutation(starts).tolist():
-        first = max(start - window + 1, 0)
-        piece = copy_ids(ids, first, start + length).astype(np.uint64)
-        query, next_token, token = (piece * factor for factor in HASH_FACTORS)
-        at = np.arange(max(start - first, 1), len(query) - 1)[:, None]
-        before = at - np.arange(1, window)
-        hashes.append((query[at] + next_token[at + 1] + token[np.maximum(before, 0)])[before >= 0])
-    sample = np.concatenate(hashes)
-    whole, quarter = (len(np.unique(part)) / max(len(part), 1) for part in (sample, sample[: len(sample) // 4]))
-    power = math.log(max(quarter / whole, 1.0), 4) if whole else 0.0
-    return lambda tokens: min(whole * (size / tokens) ** power, 1.0)

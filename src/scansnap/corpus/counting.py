@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.corpus.count_job import (
     CountJob,
-    check_disk,
     copy_ids,
     count_margins,
     cut_queries,
@@ -119,8 +118,6 @@ def count_corpus(
             corpus = read_corpus(corpus, tokenizer=tokenizer, hold_out=options.split != ALL, progress=progress)
         job, sums = _make_job(corpus, options, execution, output, base, add)
         if job.texts:
-            if folder.info.get("job") is None:
-                check_disk(job, corpus, output)
             work = _Work.begin(folder, job)
             try:
                 work.count(corpus, execution, progress)
@@ -222,7 +219,7 @@ def count_piece(
     part: int, ids: NDArray[np.int32], before: int, job: CountJob, least: int, root: Path, where: str, block: int
 ) -> None:
     """Count one part of a chunk; the first `before` ids and the last are there to be read only."""
-    occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part), job.vocab_size)
+    occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part))
     blocks = occurrences.count(ids, window=job.window, vocab_size=job.vocab_size, least=least, block=block)
     _write_drafts(root, where, part, job, blocks)
 

@@ -188,12 +188,10 @@ def read_counts(path: str | Path) -> Counts:
     2752
     """
     path = Path(path)
-    if not path.is_dir():
-        raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
     folder = CheckedFolder(path)
     check_store_type(folder)
     if not folder.committed:
-        raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.")
+        raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
     if folder.info["counts"] is None:
         raise StoreError(f"{path} holds unfinished counts: start the command that counts them again.")
     folder.check_presence()

@@ -1,13 +1,43 @@
-"""The options of counting."""
+"""The options of reading and of counting text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from scansnap.corpus.tokenizers import WORDS, Tokenizer
 from scansnap.validation.options import Options, option
 
 ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(Options):
+    """How files are read."""
+
+    encoding: str | None = field(
+        default=None, metadata=option("The encoding of text files", none="takes what the file shows, else UTF-8")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(FileOptions):
+    """How text becomes tokens."""
+
+    tokenizer: str | Path | Tokenizer = field(
+        default=WORDS,
+        metadata=option(
+            "words (lowercase, between white space), prose (words by Unicode's rules, with signs split off: 'Good,' is "
+            "good and a comma), or a Hugging Face tokenizer: a file, a folder or a name on the hub."
+        ),
+    )
+    min_count: int = field(
+        default=1, metadata=option("Words that occur less often become <unk>, by words and prose.", least=1)
+    )
+    text: str | None = field(
+        default=None, metadata=option("The column of texts in a table", none="reads files of plain text")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,6 +181,10 @@ class DataFile:
             raise InputError(f"{self.path} has no columns: give a table with {' and '.join(columns)}.")
         _check_columns(self.path, names, columns, is_nested=self.format != "csv")
 
+    def words_of_path(self, root: Path) -> set[str]:
+        """The words in the names of the file and of its folders below `root`."""
+        return {word for part in self.path.relative_to(root).parts for word in re.split(r"[._-]", part.lower())}
+
     def _place(self, unit: str, number: int) -> str:
         return f"{self.path.name} {unit} {number:,}"
 
@@ -387,7 +391,7 @@ class Table:
             self.name = path.resolve().name
             self.files = find_files(path, TABLES, encoding)
             if split is not None:
-                own = tuple(file for file in self.files.files if split in _words_of(file.path.relative_to(path.parent)))
+                own = tuple(file for file in self.files.files if split in file.words_of_path(path.parent))
                 if not own:
                     raise InputError(f"split is '{split}', but no file of {path} is named so: leave it out.")
                 self.files = FoundFiles(own, self.files.skipped)
@@ -406,10 +410,6 @@ class Table:
             return
         for number, values in enumerate(self._memory(), 1):
             yield Row(f"row {number:,}", values)
-
-
-def _words_of(path: Path) -> set[str]:
-    return {word for part in path.parts for word in re.split(r"[._-]", part.lower())}
 
 
 def _in_memory(source: Any, columns: Sequence[str], split: str | None) -> Any:

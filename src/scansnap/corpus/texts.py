@@ -206,8 +206,9 @@ def _text_at(path: Path, name: str, column: str | None, encoding: str | None, ho
             file.check_columns([column])
     by_split: dict[str, list[DataFile]] = {}
     for file in found.files:
-        split = _split_of(file.path.relative_to(path)) if path.is_dir() else None
-        by_split.setdefault(split or "", []).append(file)
+        words = file.words_of_path(path) if path.is_dir() else set()
+        split = next((split for split, names in SPLITS.items() if set(names) & words), "")
+        by_split.setdefault(split, []).append(file)
     splits = {split: tuple(by_split[split]) for split in SPLITS if split in by_split}
     if "train" not in splits or len(splits) == 1:
         return TextFiles(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
@@ -223,8 +224,3 @@ def _table_among(path: Path, found: FoundFiles) -> DataFile | None:
     """A table where text was expected: the file itself, or one of a folder without text."""
     files = found.files if path.is_file() else () if found.files else find_files(path, TABLES).files
     return next((file for file in files if file.format in TABLES), None)
-
-
-def _split_of(file: Path) -> str | None:
-    words = {word for part in file.parts for word in re.split(r"[._-]", part.lower())}
-    return next((split for split, names in SPLITS.items() if set(names) & words), None)

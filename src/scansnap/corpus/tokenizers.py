@@ -111,12 +111,11 @@ class WordTokenizer(Tokenizer):
         self._split = SPLITS[name]
         self.vocabulary = tuple(vocabulary)
         self.fingerprint = _hash(name, *self.vocabulary)
-        self._ids = _Ids({word: i for i, word in enumerate(self.vocabulary)})
+        self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if len(self._ids) != len(self.vocabulary) or not {LINE_END, UNKNOWN} <= set(self.vocabulary):
             raise InputError(
                 f"a vocabulary must contain {LINE_END} and {UNKNOWN}, and no word twice: give another one."
             )
-        self._ids.unknown = self._ids[UNKNOWN]
 
     @classmethod
     def count(cls, pieces: Iterable[str], min_count: int = 1, name: str = WORDS) -> WordTokenizer:
@@ -134,8 +133,9 @@ class WordTokenizer(Tokenizer):
         return len(self.vocabulary)
 
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        unknown = self._ids[UNKNOWN]
         for block in _blocks(pieces):
-            ids = [i for piece in block for i in map(self._ids.__getitem__, self._split(piece))]
+            ids = [self._ids.get(word, unknown) for piece in block for word in self._split(piece)]
             yield np.array(ids, np.int32)
 
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
@@ -285,15 +285,6 @@ def frequent_words(tokenizer: Tokenizer, counts: NDArray[np.int64], number: int)
     ids = np.argsort(-counts, kind="stable")[: number + 2]
     is_word = [word not in (LINE_END, UNKNOWN) for word in tokenizer.words(ids)]
     return ids[is_word][:number]
-
-
-class _Ids(dict[str, int]):
-    """Words and their ids; every other word has the id of `<unk>`."""
-
-    unknown: int
-
-    def __missing__(self, word: str) -> int:
-        return self.unknown
 
 
 def words_and_signs(text: str) -> list[str]:

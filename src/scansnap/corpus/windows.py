@@ -11,8 +11,8 @@ So a contextual token counts as often as it occurs, the query at the window's en
 an earlier occurrence of the same token is one, and at the start of a text windows are shorter.  Windows do not reach
 from one text into another.  Ends of lines are tokens like others, as they are in training.
 
-There are N (w − 1) events, and each must be read.  But they need not be sorted: the N occurrences are, by m and n (two
-counting sorts).  Then the windows of one pair (m, n) follow each other, its sums fit into the cache, and they come out
+There are N (w − 1) events, and each must be read.  But they need not be sorted: the N occurrences are, by m and n.
+Then the windows of one pair (m, n) follow each other, its sums fit into the cache, and they come out
 in order (`loops.py`).
 
 From the counts of one query m follow the quantities of the theory:
@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from scansnap.corpus.loops import count_windows, find_positions, new_sums, stable_order
+from scansnap.corpus.loops import count_windows, new_sums
 from scansnap.corpus.tables import CountRows, Table
 
 TABLES = ("bigrams", "pairs", "triples")
@@ -61,12 +61,12 @@ class Occurrences:
     next_tokens: NDArray[np.int32]
 
     @classmethod
-    def find(cls, ids: NDArray[np.int32], first: int, stop: int, queries: range, vocab_size: int) -> Occurrences:
+    def find(cls, ids: NDArray[np.int32], first: int, stop: int, queries: range) -> Occurrences:
         """The occurrences of a range of queries at positions first .. stop-1, each of which has a next token."""
-        positions = find_positions(ids, first, stop, queries.start, queries.stop)
+        chosen = ids[first:stop]
+        positions = first + np.flatnonzero((queries.start <= chosen) & (chosen < queries.stop))
         found, next_tokens = ids[positions], ids[positions + 1]
-        order = stable_order(next_tokens, vocab_size)
-        order = order[stable_order(found[order], vocab_size)]
+        order = np.lexsort((next_tokens, found))
         return cls(positions[order], found[order], next_tokens[order])
 
     def count(

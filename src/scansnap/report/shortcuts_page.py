@@ -6,7 +6,6 @@ It has no script.  Words come from the user's data and are escaped like everythi
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from scipy import special
 
-from scansnap.figures.style import COLORS, label, legend, line, plain, plain_ticks
+from scansnap.figures.style import COLORS, label, legend, plain
 from scansnap.report import html
 from scansnap.results.provenance import provenance
 from scansnap.shortcuts.attention import PICKED
 from scansnap.shortcuts.judging import LEAST_Z
-from scansnap.shortcuts.result import REASONS, Outcome, Shortcuts
+from scansnap.shortcuts.result import REASONS, Shortcuts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +28,6 @@ SHOWN_FINDINGS = 200
 
 SHOWN_POINTS = 2000
 NAMED_POINTS = 8
-COLORED_LINES = 6
 
 LONGEST = 40
 """Characters of a word or label that are shown."""
@@ -69,12 +67,12 @@ def summary(result: Shortcuts) -> list[str]:
             f"are copies or near copies of texts of {result.source}. Without them, {held['holds']:,} shortcuts hold "
             f"there, {held['not confirmed']:,} are not confirmed and {held['not seen']:,} are not seen."
         )
-    if result.outcomes:
+    if result.options.attention:
         read = [finding for finding in result.shortcuts if finding.gain is not None]
         picked = sum(finding.picked_at is not None for finding in read)
         sentences.append(
-            f"Attention was trained on {result.outcomes[0].texts:,} texts for {result.options.updates:,} updates. It "
-            f"picks {picked:,} of the {len(read):,} shortcuts that it reads."
+            f"Attention was trained for {result.options.updates:,} updates. It picks {picked:,} of the {len(read):,} "
+            "shortcuts that it reads."
         )
     return sentences
 
@@ -107,26 +105,6 @@ def _doubts(result: Shortcuts) -> list[str]:
     return doubts
 
 
-def outcomes_in_words(result: Shortcuts) -> list[str]:
-    """What a prior or other amounts of data would change."""
-    if not result.outcomes:
-        return []
-    width = max(len(outcome.name) for outcome in result.outcomes)
-    return [
-        "\nWhat would change, on held-out texts (accuracy ± its standard error):",
-        f"  {'':{width}}  {'loss':>6}  {'accuracy':>14}  {'attention on shortcuts':>22}",
-        *(
-            f"  {outcome.name:{width}}  {outcome.loss:6.3f}  {accuracy(outcome):>14}  {outcome.on_shortcuts:22.1%}"
-            for outcome in result.outcomes
-        ),
-    ]
-
-
-def accuracy(outcome: Outcome) -> str:
-    """The accuracy with its standard error."""
-    return f"{outcome.accuracy:.1%} ± {outcome.accuracy_error:.1%}"
-
-
 def write_shortcuts_page(page: Path, result: Shortcuts) -> None:
     """Write a page about shortcuts."""
     html.check_page(page)
@@ -135,7 +113,7 @@ def write_shortcuts_page(page: Path, result: Shortcuts) -> None:
 
 def render_shortcuts(result: Shortcuts) -> str:
     """The page as text."""
-    features, gains = draw_features(result), draw_gains(result)
+    features = draw_features(result)
     return html.render(
         "shortcuts_page.html.jinja",
         result=result,
@@ -153,9 +131,7 @@ def render_shortcuts(result: Shortcuts) -> str:
         reasons=REASONS,
         visible=visible,
         excerpt=lambda text: visible(text, 120),
-        accuracy=accuracy,
         features=features and html.svg(features),
-        gains=gains and html.svg(gains),
         picked=PICKED,
         environment=provenance(),
     )
@@ -190,29 +166,5 @@ def draw_features(result: Shortcuts) -> Figure | None:
             axes.annotate(name, (texts, z), xytext=(5, 2), textcoords="offset points", fontsize=8)
             named.append((texts, z))
     label(axes, "texts with the feature", "z", "How distinct features are, and in how many texts")
-    legend(axes)
-    return figure
-
-
-def draw_gains(result: Shortcuts) -> Figure | None:
-    """Gains of words over updates."""
-    from matplotlib.figure import Figure
-
-    curves = result.curves
-    if curves is None or all(gain is None for row in curves.gains for gain in row):
-        return None
-    verdicts = {finding.feature: finding.verdict for finding in result.findings if finding.kind == "word"}
-    words_of: dict[tuple[tuple[float | None, ...], str], list[str]] = {}  # words in the same texts share a curve
-    for word, row in zip(curves.words, curves.gains, strict=True):
-        words_of.setdefault((row, verdicts[word]), []).append(plain(visible(word), 16))
-    figure = Figure(figsize=(5.4, 3.8), layout="constrained")
-    axes = figure.add_subplot(xscale="log", yscale="log")
-    for i, ((row, verdict), words) in enumerate(words_of.items()):
-        named = verdict == "shortcut" and i < COLORED_LINES
-        look = {**line(i), "label": ", ".join(words)} if named else {"color": "0.6", "linewidth": 0.7, "zorder": 1}
-        axes.plot(curves.updates, [math.nan if gain is None else gain for gain in row], **look)
-    axes.axhline(PICKED, color="black", linestyle="--", linewidth=1)
-    label(axes, "updates", "gain", "Training on the texts (gray: other words)")
-    plain_ticks(axes.yaxis)
     legend(axes)
     return figure

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.corpus.batches import spread
 from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
@@ -68,7 +69,7 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
 
 def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
-    snapshots = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
+    snapshots = dataset.isel(step=spread(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
     quantities = {name: snapshots[name] for name in recorded_quantities(snapshots)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
     measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
@@ -118,7 +119,7 @@ def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, An
     if "pattern" not in snapshots or not len(measured):
         return None
     cells = int(np.prod(snapshots["pattern"].shape[1:]))
-    chosen = _spread(measured, max(2, PATTERN_CELLS // max(1, cells)))
+    chosen = spread(measured, max(2, PATTERN_CELLS // max(1, cells)))
     weights = np.nan_to_num(snapshots["pattern"].isel(step=chosen).values)
     return {
         "snapshots": chosen.tolist(),
@@ -133,13 +134,6 @@ def _missing(dataset: xr.Dataset) -> list[tuple[str, list[int]]]:
     """The reasons of snapshots that are missing, whole or in part, with the steps of those that follow each other."""
     runs = groupby(split_missing(dataset)[1], lambda failed: failed[1])
     return [(reason, [step for step, _ in run]) for reason, run in runs]
-
-
-def _spread(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """At most `count` of these places, evenly spread, with the first and the last."""
-    if len(places) <= count:
-        return places
-    return places[np.linspace(0, len(places) - 1, count).round().astype(np.int64)]
 
 
 def _packed(array: NDArray[Any]) -> str:

@@ -10,38 +10,29 @@ by SGD on a random sample of the different texts.
 
 on average over the texts of its label that have it.  Attention *picks* a word at the first record at which its gain is
 at least `PICKED`.  It may let go of it later, when the word's texts are learned.
-
-Word columns of Y are never the next token and start equal, so they stay equal: loss and accuracy need the K columns of
-the labels and one more, S + 1 times (the words and the query).
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import special
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
 from scansnap.dynamics.train import train
-from scansnap.results.snapshot import Snapshot
 from scansnap.runtime.progress import progress_bar
 from scansnap.shortcuts.features import IntArray
 from scansnap.shortcuts.judging import FloatArray, Judged
-from scansnap.shortcuts.options import AttentionOptions, ShortcutOptions
-from scansnap.shortcuts.result import Curves, Outcome
+from scansnap.shortcuts.options import ShortcutOptions
 from scansnap.shortcuts.texts import LabeledTexts
-from scansnap.systems.quantity import Quantity
 
 PICKED = 2.0
 QUERY = "label?"
 RECORDS = 40
-SHOWN_CURVES = 12
-"""Words of each verdict whose course is kept: the most distinct shortcuts, the most attended unproven words."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +45,6 @@ class ReadTexts:
     def __len__(self) -> int:
         return len(self.label)
 
-    def __getitem__(self, part: slice) -> ReadTexts:
-        return ReadTexts(self.has_word[part], self.label[part])
-
-    def attention(self, logits: FloatArray) -> FloatArray:
-        """(N, S) the attention of each text, from logits z (S,)."""
-        return np.asarray(special.softmax(np.where(self.has_word, logits, -np.inf), axis=1))
-
     def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
         """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
 
@@ -68,18 +52,10 @@ class ReadTexts:
         """
         is_own = self.has_word * (self.label[:, None] == speaks_for)  # (N, S)
         length = self.has_word.sum(axis=1)
-        sums = [length @ (is_own * self.attention(record)) for record in logits]
+        attention = (special.softmax(np.where(self.has_word, record, -np.inf), axis=1) for record in logits)  # (N, S)
+        sums = [length @ (is_own * record) for record in attention]
         with np.errstate(invalid="ignore"):  # 0/0
             return np.array(sums) / is_own.sum(axis=0)
-
-    def measure(self, logits: FloatArray, columns: FloatArray, num_words: int) -> tuple[float, float]:
-        """Loss and accuracy, from z (S,) and Y's columns of the labels and of any word (S, K + 1)."""
-        attention = self.attention(logits)
-        read = attention / np.linalg.norm(attention, axis=1, keepdims=True) @ columns
-        labels, word = read[:, :-1], read[:, -1:]
-        exponents = np.concatenate([labels, word + math.log(num_words + 1)], axis=1)
-        loss = special.logsumexp(exponents, axis=1) - labels[np.arange(len(self)), self.label]
-        return float(loss.mean()), float((labels.argmax(axis=1) == self.label).mean())
 
 
 class FixedTexts(DataSource):
@@ -99,44 +75,10 @@ class FixedTexts(DataSource):
         return Draw(np.tile(self._texts.label, (runs, 1)), np.tile(self._texts.has_word, (runs, 1, 1)))
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training on texts."""
-
-    times: FloatArray  # (n,) updates
-    gains: FloatArray  # (n, S)
-    logits: FloatArray  # (S,) z in the end, with the prior
-    columns: FloatArray  # (S, K + 1) Y's columns of the labels and of a word
-
-    def largest(self) -> FloatArray:
-        """(S,) the largest gain of each word; NaN for words that no text has."""
-        return self.gains.max(axis=0)
-
-    def picked_at(self) -> FloatArray:
-        """(S,) the first record at which the gain is at least `PICKED`; NaN for words that are not picked."""
-        is_picked = self.gains >= PICKED
-        return np.where(is_picked.any(axis=0), self.times[is_picked.argmax(axis=0)], np.nan)
-
-    def outcome(self, name: str, num_texts: int, held_out: ReadTexts, is_shortcut: NDArray[np.bool_]) -> Outcome:
-        """What it does on held-out texts."""
-        loss, accuracy = held_out.measure(self.logits, self.columns, len(self.logits))
-        on_shortcuts = float(held_out.attention(self.logits).mean(axis=0)[is_shortcut].sum())
-        error = math.sqrt(accuracy * (1 - accuracy) / len(held_out))
-        return Outcome(name, num_texts, loss, accuracy, error, on_shortcuts)
-
-
 def train_on(
-    classes: SequenceClasses,
-    texts: ReadTexts,
-    speaks_for: IntArray,
-    options: AttentionOptions,
-    seed: int,
-    prior: FloatArray | None = None,
-) -> Trained:
-    """Train on texts by SGD, from zero; `prior` (S,) is added to the attention logits."""
-    size = texts.has_word.shape[1]
-    num_labels = classes.vocab_size - size - 1
-    added = np.zeros(size) if prior is None else prior
+    classes: SequenceClasses, texts: ReadTexts, speaks_for: IntArray, options: ShortcutOptions
+) -> tuple[IntArray, FloatArray]:
+    """The recorded updates (n,) of a training by SGD from zero, and the gains there (n, S)."""
     result = train(
         FixedTexts(classes, texts),
         lr_y=options.lr_y,
@@ -144,95 +86,48 @@ def train_on(
         steps=options.updates,
         batch_size=min(options.batch_size, len(texts)),
         num_sequences=len(texts),
-        seq_len=1 + max(1, int(texts.has_word.sum(axis=1).max())),
-        seeds=seed,
-        attention_prior=np.append(added, np.zeros(1 + num_labels)),
-        record=("attention_logits", _columns(size, num_labels)),
+        seq_len=1 + int(texts.has_word.sum(axis=1).max()),
+        seeds=options.seed,
+        record=("attention_logits",),
         record_every=max(1, options.updates // RECORDS),
         progress=False,
     )
-    logits = _flat(result, "attention_logits") + added
-    columns = result["columns"].values[0, -1].astype(np.float64)
-    return Trained(result["step"].values.astype(np.float64), texts.gains(logits, speaks_for), logits[-1], columns)
+    logits = result["attention_logits"].values.reshape(result.sizes["step"], -1).astype(np.float64)
+    return result["step"].values, texts.gains(logits, speaks_for)
 
 
-def _flat(result: xr.Dataset, name: str) -> FloatArray:
-    values = result[name].values
-    return values.reshape(values.shape[1], -1).astype(np.float64)
+def picks(updates: IntArray, gains: FloatArray) -> Iterator[tuple[float | None, int | None]]:
+    """The largest gain of each word, and the first record at which it is at least `PICKED`; None if there is none."""
+    for of_word in gains.T:
+        is_picked = of_word >= PICKED
+        gain = None if np.isnan(of_word).any() else float(of_word.max())
+        yield gain, int(updates[is_picked.argmax()]) if is_picked.any() else None
 
 
-def _columns(num_words: int, num_labels: int) -> Quantity:
-    """Y's columns of the labels, and that of the first word, which all words have."""
-    outputs = [*range(num_words + 1, num_words + 1 + num_labels), 0]
-
-    def columns(now: Snapshot) -> ArrayLike:
-        return now.decoder[:, 0, 0][:, :, outputs]
-
-    return Quantity("columns", ("token", "answer"), columns, ("decoder",), coords={"answer": list(range(len(outputs)))})
-
-
-@dataclass(frozen=True)
-class Attention:
-    """What training says of the words that the model reads."""
-
-    features: IntArray  # (S,) the words, as features
-    trained: Trained
-    curves: Curves
-    outcomes: tuple[Outcome, ...]
-
-    def by_feature(self) -> dict[int, tuple[float | None, float | None]]:
-        """The largest gain of each word, and when it is picked."""
-        columns = zip(self.trained.largest(), self.trained.picked_at(), strict=True)
-        pairs = ((_number(gain), _number(picked)) for gain, picked in columns)
-        return dict(zip(self.features.tolist(), pairs, strict=True))
-
-
-def attend(texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progress: bool | None) -> Attention | None:
-    """Train on the words that look distinct and on frequent ones."""
+def attend(
+    texts: LabeledTexts, judged: Judged, options: ShortcutOptions, progress: bool | None
+) -> dict[int, tuple[float | None, int | None]]:
+    """Train on the words that look distinct and on frequent ones; returns the largest gain of each, and its pick."""
     is_word = np.array([feature.kind == "word" for feature in texts.table.features])
     counts = np.where(is_word, judged.with_feature.sum(axis=1), -1)
     distinct = [feature for feature in judged.feature.tolist() if is_word[feature]][: options.vocabulary // 2]
     frequent = np.argsort(-counts, kind="stable")[: int(is_word.sum())].tolist()
     chosen = np.array(list(dict.fromkeys([*distinct, *frequent]))[: options.vocabulary], np.int64)
     rng = np.random.default_rng([options.seed, 2])
-    drawn = rng.permutation(np.flatnonzero(~texts.is_test))[: options.sample + options.sample // 4]
+    drawn = rng.permutation(np.flatnonzero(~texts.is_test))[: options.sample]
     has_word = texts.columns(chosen).tocsr()[drawn].toarray().astype(np.int32)
     usable = has_word.any(axis=1)
     sample = ReadTexts(has_word[usable], texts.label[drawn][usable])
-    num_held_out = len(sample) // 5
-    held_out, sample = sample[slice(num_held_out)], sample[slice(num_held_out, None)]
-    if not len(held_out) or len(np.unique(sample.label)) < 2:
-        return None
+    if len(np.unique(sample.label)) < 2:
+        return {}
     own_labels = dict(zip(judged.feature.tolist(), judged.label.tolist(), strict=True))
     speaks_for = judged.evidence.z[chosen].argmax(axis=1)
     speaks_for = np.array([own_labels.get(f, int(k)) for f, k in zip(chosen.tolist(), speaks_for, strict=True)])
-    verdicts = dict(zip(judged.feature.tolist(), judged.is_shortcut.tolist(), strict=True))
-    is_shortcut = np.array([verdicts.get(feature, False) for feature in chosen.tolist()])
     names = [texts.table.features[feature].name for feature in chosen]
     classes = _classes(names, texts.labels, judged.with_feature[chosen], judged.rows)
-    settings: list[tuple[str, int, FloatArray | None]] = [("as it is", len(sample), None)]
-    if is_shortcut.any():
-        settings.append((f"a prior of {options.prior:g} on shortcuts", len(sample), options.prior * is_shortcut))
-    settings += [
-        (f"{name} of the texts", max(1, len(sample) // part), None) for name, part in (("half", 2), ("a quarter", 4))
-    ]
-    runs = []
-    with progress_bar("training attention", len(settings), progress) as show:
-        for i, (name, size, prior) in enumerate(settings):
-            show(i, f"({name})")
-            trained = train_on(classes, sample[slice(size)], speaks_for, options, options.seed, prior)
-            runs.append((trained, trained.outcome(name, size, held_out, is_shortcut)))
-    first = runs[0][0]
-    looking = [at for at, feature in enumerate(chosen.tolist()) if feature in verdicts]
-    shown = [at for at in looking if is_shortcut[at]][:SHOWN_CURVES]
-    largest = np.nan_to_num(first.largest())
-    shown += sorted((at for at in looking if not is_shortcut[at]), key=lambda at: -largest[at])[:SHOWN_CURVES]
-    curves = Curves(
-        tuple(names[at] for at in shown),
-        tuple(first.times.tolist()),
-        tuple(tuple(_number(gain) for gain in first.gains[:, at]) for at in shown),
-    )
-    return Attention(chosen, first, curves, tuple(outcome for _, outcome in runs))
+    with progress_bar("training attention", None, progress):
+        updates, gains = train_on(classes, sample, speaks_for, options)
+    return dict(zip(chosen.tolist(), picks(updates, gains), strict=True))
 
 
 def _classes(words: list[str], labels: tuple[str, ...], counts: IntArray, rows: IntArray) -> SequenceClasses:
@@ -248,8 +143,3 @@ def _classes(words: list[str], labels: tuple[str, ...], counts: IntArray, rows: 
         weights=np.maximum(rows, 1) / np.maximum(rows, 1).sum(),
         token_names=(*words, QUERY, *labels),
     )
-
-
-def _number(value: float) -> float | None:
-    """The value, or None for NaN."""
-    return None if math.isnan(value) else float(value)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from scansnap.corpus.sources import Table
 from scansnap.runtime.errors import InputError
-from scansnap.shortcuts.attention import Attention, attend
+from scansnap.shortcuts.attention import attend
 from scansnap.shortcuts.example import example_rows
 from scansnap.shortcuts.judging import Judged, control, judge
 from scansnap.shortcuts.options import ShortcutOptions
@@ -97,7 +97,7 @@ def shortcuts(
         collected.read(table, options, progress)
     texts = label_texts(collected, options)
     judged = judge(texts, options)
-    attention = attend(texts, judged, options, progress) if options.attention else None
+    attention = attend(texts, judged, options, progress) if options.attention else {}
     features = texts.table.features
     return Shortcuts(
         source=tables[0].name,
@@ -117,8 +117,6 @@ def shortcuts(
         report=collected.reports[0],
         files=None if tables[0].files is None else tables[0].files.sentence(),
         second=None if test is None else _second_source(tables[1], collected, texts),
-        curves=None if attention is None else attention.curves,
-        outcomes=() if attention is None else attention.outcomes,
         options=options,
     )
 
@@ -150,14 +148,13 @@ def _second_source(table: Table, collected: Collected, texts: LabeledTexts) -> S
 def _findings(
     texts: LabeledTexts,
     judged: Judged,
-    attention: Attention | None,
+    attention: dict[int, tuple[float | None, int | None]],
     accept: Collection[tuple[str, str, str]],
     has_test: bool,
 ) -> Iterable[Finding]:
     features, accepted = texts.table.features, {tuple(entry) for entry in accept}
     usual_shares = judged.rows / judged.rows.sum()
     test_counts, test_rows = texts.counts(texts.is_test & ~texts.is_shared)
-    training = {} if attention is None else attention.by_feature()
     for i, (feature, k) in enumerate(zip(judged.feature.tolist(), judged.label.tolist(), strict=True)):
         kind, name = features[feature]
         label = texts.labels[k]
@@ -167,7 +164,7 @@ def _findings(
         explained_by = judged.explained_by[i]
         other = None if explained_by is None else features[explained_by]
         is_shortcut = not judged.reasons[i]
-        gain, picked_at = training.get(feature, (None, None))
+        gain, picked_at = attention.get(feature, (None, None))
         yield Finding(
             kind=kind,
             feature=name,

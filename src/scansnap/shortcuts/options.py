@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from scansnap.corpus.options import FileOptions
 from scansnap.validation.options import Options, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(Options):
+class RowOptions(FileOptions):
     """Which rows are read."""
 
     split: str | None = field(
         default=None, metadata=option("The split to read: files or folders of this name", none="reads all")
-    )
-    encoding: str | None = field(
-        default=None, metadata=option("The encoding of text files", none="takes what the file shows, else UTF-8")
     )
 
 
@@ -54,12 +52,7 @@ class AttentionOptions(Options):
         default=400,
         metadata=option("Words that it reads: those that look distinct, then frequent ones.", least=2, most=10**5),
     )
-    sample: int = field(
-        default=4000, metadata=option("Texts to train on; a quarter as many to test on.", least=8, most=10**6)
-    )
-    prior: float = field(
-        default=-4.0, metadata=option("The logit that a prior would add to words to be ignored.", least=-1e3, most=1e3)
-    )
+    sample: int = field(default=4000, metadata=option("Texts to train on.", least=8, most=10**6))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -29,6 +28,9 @@ REASONS: dict[Reason, str] = {
 """Why a feature that looks distinct is called unproven."""
 
 TABLES = (".csv", ".parquet", ".json")
+
+EMPTY_JSON = "[\n\n]"
+"""A JSON table without findings, which has no row for the mark of this package's tables."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Finding:
     """Where rows with the feature and the label are, and how they begin."""
     gain: float | None
     """The most attention that training gives the word, over even attention; None if it was not read."""
-    picked_at: float | None
+    picked_at: int | None
     """The first recorded update at which that is at least 2; None if it never is."""
 
     @property
@@ -114,27 +116,6 @@ class SecondSource:
     """Its different texts."""
     examples: tuple[str, ...]
     report: RowReport
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a model has become by the end of training, on held-out texts."""
-
-    name: str
-    texts: int
-    loss: float
-    accuracy: float
-    accuracy_error: float  # standard error: √(a (1 − a)/n) on n held-out texts
-    on_shortcuts: float  # attention
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Gains of some words in the course of training."""
-
-    words: tuple[str, ...]
-    updates: tuple[float, ...]
-    gains: tuple[tuple[float | None, ...], ...]  # by word
 
 
 @dataclass(frozen=True)
@@ -180,10 +161,6 @@ class Shortcuts:
     """How many files were read and skipped."""
     second: SecondSource | None
     """What a second source shares with the first."""
-    curves: Curves | None
-    """Attention on words that look distinct, over training."""
-    outcomes: tuple[Outcome, ...]
-    """What training comes to on held-out texts: as it is, with a prior, with fewer texts."""
     options: ShortcutOptions
     """The options of the call."""
 
@@ -209,7 +186,7 @@ class Shortcuts:
 
     def plain(self) -> dict[str, Any]:
         """The result as a dictionary for JSON."""
-        return _plain({**asdict(self), "num_rows": self.num_rows, "options": self.options.to_dict()})
+        return {**asdict(self), "num_rows": self.num_rows, "options": self.options.to_dict()}
 
     def to_pandas(self) -> pd.DataFrame:
         """The findings as a table, one row each."""
@@ -231,7 +208,8 @@ class Shortcuts:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix.lower() == ".json":
-                table.to_json(path, orient="records", force_ascii=False, indent=1)
+                records = table.to_json(orient="records", force_ascii=False, indent=1)
+                path.write_text(records if len(table) else EMPTY_JSON, encoding="utf-8")
             elif path.suffix.lower() == ".csv":
                 table.to_csv(path, index=False)
             else:
@@ -244,7 +222,9 @@ def check_table(path: Path) -> None:
     """Refuse a file that is no table, or that this package did not write, before the work begins."""
     if path.suffix.lower() not in TABLES or path.is_dir():
         raise InputError(f"the table is '{path}': give a file whose name ends in {', '.join(TABLES)}.")
-    check_replaceable(path)
+    is_empty = path.is_file() and path.stat().st_size == len(EMPTY_JSON) and path.read_text() == EMPTY_JSON
+    if not is_empty:
+        check_replaceable(path)
 
 
 def read_baseline(path: str | Path) -> list[tuple[str, str, str]]:
@@ -272,14 +252,3 @@ def write_baseline(path: str | Path, result: Shortcuts) -> None:
         {"kind": finding.kind, "feature": finding.feature, "label": finding.label} for finding in result.shortcuts
     ]
     Path(path).write_text(tomli_w.dumps({"accepted": entries}), encoding="utf-8")
-
-
-def _plain(value: Any) -> Any:
-    """The value with NaN and infinity replaced by null, for JSON."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
