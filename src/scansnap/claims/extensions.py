@@ -14,6 +14,7 @@ several heads is defined head by head.)
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -201,9 +202,11 @@ def residual_setting() -> Setting:
     return Setting(local_common())
 
 
-def _residual_states(check: Check, gradient: DecoderGradient) -> list[tuple[FloatArray, NDArray[np.int64], FloatArray]]:
+def _residual_states(
+    setting: Setting, gradient: DecoderGradient
+) -> list[tuple[FloatArray, NDArray[np.int64], FloatArray]]:
     """f_n (K x L), the rows of the classes' queries and Y (L x M) along a flow with the residual connection."""
-    classes = check.setting.classes
+    classes = setting.classes
     context = classes.contextual_tokens
     tokens = np.concatenate([context, np.setdiff1d(classes.queries, context)])
     order = np.argsort(tokens)
@@ -211,7 +214,7 @@ def _residual_states(check: Check, gradient: DecoderGradient) -> list[tuple[Floa
     result = one_head(
         flow(
             classes,
-            **check.setting.rates,
+            **setting.rates,
             times=LONG_TIMES,
             residual=True,
             decoder_gradient=gradient,
@@ -279,17 +282,17 @@ def _fixed_decoders(setting: Setting, v: FloatArray) -> list[FloatArray]:
     needs=("interacting queries",),
     wrong_factor=1.1,
     correction=r"$\beta_{nn'}$ is entry $nn'$ of $I - (V^T V)^{-1}$ with $v_n = \mathrm{LN}(f_n + e_m)$, and $v_n "
-    r"\cdot v_{n'}$ is half of that sum; under true SGD all $\beta_{nn'}$ start at $1/M$, and from $10^3$ to $10^9$ "
-    r"steps those across queries are at most 0.5% of those within (observed in the setting, and within 10% of what "
-    "follows for a decoder that learns with attention fixed)",
+    r"\cdot v_{n'}$ is half of that sum; under true SGD all $\beta_{nn'}$ start at $1/M$ and follow $K + 1$ equations "
+    r"a class while attention is fixed; here those across queries are at most 0.5% of those within from $10^3$ to "
+    "$10^9$ steps (observed)",
 )
 def residual_beta(check: Check) -> None:
-    """beta of the whole layer along flows of 1 to 10^9 steps, off the diagonal; under true SGD against the equations of
-    a decoder that learns while attention is fixed."""
+    """beta of the whole layer along flows of 1 to 10^9 steps, off the diagonal; under true SGD with eta_Y/eta_Z = 10^6
+    against the equations of a decoder that learns while attention is fixed."""
     classes = check.setting.classes
     same = (classes.query[:, None] == classes.query) & ~np.eye(classes.num_classes, dtype=bool)
     other = classes.query[:, None] != classes.query
-    states = _residual_states(check, "modified")
+    states = _residual_states(check.setting, "modified")
     measured = _measured_betas(classes, states)
     published, exact = (
         np.array([theory.residual_beta(f, query, form=form) for f, query, _ in states]) for form, _ in FORM_ROLES
@@ -298,17 +301,19 @@ def residual_beta(check: Check) -> None:
     check.equal("beta, all pairs of classes, of the v_n", exact, measured, tolerance=0.02, role="corrected")
     within, across = measured[:, same].min(axis=1), measured[:, other].max(axis=1)
     check.positive("least beta within a query less largest across", within - across, role="contrast")
-    true = _measured_betas(classes, _residual_states(check, "true"))
     start, query, _ = states[0]
-    fixed = _fixed_decoders(check.setting, theory.residual_directions(start, query))
-    predicted = _measured_betas(classes, [(start, query, y) for y in fixed])
-    label = "beta, all pairs of classes, true SGD, by the equations of fixed attention"
-    check.equal(label, predicted, true, tolerance=0.05, role="corrected")
-    shares = [np.abs(beta[:, other]).max(axis=1) / np.abs(beta[:, same]).max(axis=1) for beta in (predicted, true)]
-    label = "largest beta across queries over largest within, true SGD, by the same equations"
-    check.equal(label, shares[0] / shares[1], 1.0, tolerance=0.1, role="corrected", wrong_factor=1.25)
-    late = "largest beta across queries over largest within, true SGD from 10^3 steps on"
-    check.at_most(late, shares[1][LONG_TIMES >= 1e3], 0.005, role="contrast")
+    decoders = _fixed_decoders(check.setting, theory.residual_directions(start, query))
+    predicted = _measured_betas(classes, [(start, query, y) for y in decoders])
+    slow = replace(check.setting, lr_z=1e-6 * check.setting.lr_y)
+    fixed, true = (_measured_betas(classes, _residual_states(each, "true")) for each in (slow, check.setting))
+    label = "beta, all pairs of classes, true SGD with attention all but fixed"
+    check.equal(label, predicted, fixed, tolerance=1e-3, role="corrected")
+    shares = [np.abs(beta[:, other]).max(axis=1) / np.abs(beta[:, same]).max(axis=1) for beta in (predicted, fixed)]
+    label = "largest beta across queries over largest within, true SGD with attention all but fixed"
+    check.equal(label, shares[0] / shares[1], 1.0, tolerance=1e-3, role="corrected")
+    late = np.abs(true[:, other]).max(axis=1) / np.abs(true[:, same]).max(axis=1)
+    label = "largest beta across queries over largest within, true SGD from 10^3 steps on"
+    check.at_most(label, late[LONG_TIMES >= 1e3], 0.005, role="contrast")
     check.curve = Curve(
         LONG_TIMES,
         {

@@ -191,7 +191,8 @@ def appendix_f_a(check: Check) -> None:
     r"With $\eta_Z$ fixed a larger $\nu$ (a larger $\eta_Y$) results in a smaller $B_n$ and a denser attention map.",
     where="Appendix F (b)",
     category="holds under its assumptions",
-    conditions="Eqs. 118 and 119, $t$ beyond theory.rate_order_time, which is before $t_0$",
+    conditions=r"Eqs. 118 and 119, $t$ beyond theory.rate_order_time, which is before $t_0$; under true SGD a ratio "
+    r"$\eta_Y/\eta_Z$ beyond the maximum that section_6_c finds (above 10 in this setting, outside Assumption 2)",
     setting=figure_3_setting,
     wrong_factor=-1.0,
     needs=("one common token", "one query", "symmetric classes"),
