@@ -62,7 +62,7 @@ def main(*ids: str) -> list[Verdict]:
         page.write_text(filled(page.read_text(), verdicts, words))
     store_claims(verdicts, [claim.id for claim in paper_claims()])
     for verdict in verdicts:
-        picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
+        picture.draw(verdict).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
     return verdicts
 
 
