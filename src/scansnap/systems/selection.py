@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
@@ -63,9 +64,7 @@ def flat(now: State) -> FloatArray:
 @quantity("input", "token", long_name="attention")
 def attention(now: State) -> ArrayLike:
     """softmax(XWp) of every input."""
-    logits = np.einsum("rntp,rp->rnt", features(now.data), flat(now))
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    return softmax(np.einsum("rntp,rp->rnt", features(now.data), flat(now)), -1)
 
 
 @quantity("input", long_name="whether the token with most attention has the best score")
