@@ -34,16 +34,6 @@ def test_the_proved_bound_of_lemma_11_holds_on_both_sides(size: int, rate: float
     assert 1 - residual[1] / residual[0] <= bound * (1 + 1e-9) + 1e-12  # above the mean
 
 
-def test_published_deviation_of_the_residual_changes_once() -> None:
-    """eta_Y Delta/3 before Nbar = 2 (1 + omega_1) ln M / eta_Y + Delta, Delta/Nbar from there on."""
-    size, rate, radius = 1000, 0.5, 12.0
-    change = 2 * (1 + theory.growth_crossings(vocab_size=size).omega_1) * np.log(size) / rate + radius
-    mean = change * np.array([0.5, 1 - 1e-9, 1 + 1e-9, 2])
-    published = theory.residual_deviation(mean, radius, vocab_size=size, lr_y=rate, form="published")
-    early, late = rate * radius / 3, radius / mean
-    np.testing.assert_allclose(published, [early, early, late[2], late[3]], rtol=1e-14)
-
-
 @pytest.mark.parametrize(("mean", "radius"), [(20.0, 12.0), (20.0, 0.0), (2.0, 500.0), (500.0, 100.0)])
 def test_deviation_of_the_residual_is_the_larger_of_both_ends(mean: float, radius: float) -> None:
     """Counts do not fall below zero, so that the upper end can be the larger one."""
@@ -51,17 +41,6 @@ def test_deviation_of_the_residual_is_the_larger_of_both_ends(mean: float, radiu
     residual = theory.residual_size(h, vocab_size=100)
     deviation = theory.residual_deviation(mean, radius, vocab_size=100, lr_y=0.5)
     assert deviation == pytest.approx(np.abs(residual / residual[1] - 1).max(), rel=1e-12, abs=1e-15)
-
-
-def test_radii_are_those_stated() -> None:
-    """Lemmas 10, 12 and 18 at N = 30, K = 3, T = 30."""
-    assert theory.count_radius(30, failure=0.1) == pytest.approx(np.sqrt(15 * np.log(20)) + 1, rel=1e-14)
-    assert theory.count_radius(30, failure=0.1, form="loose") == pytest.approx(np.sqrt(30 * np.log(20)), rel=1e-14)
-    assert theory.count_radius(30, failure=0.1, form="remark") == 9  # of 8.31
-    assert theory.growth_deviation(8.0, 2.0) == 0.25
-    wanted = 3 / np.sqrt(30) * np.sqrt(np.log(30))
-    assert theory.logits_deviation(30, num_classes=3, failure=0.1) == pytest.approx(wanted, rel=1e-14)
-    assert theory.frequency_radius(30, failure=0.1) == pytest.approx(np.sqrt(np.log(20) / 58), rel=1e-14)
 
 
 def uneven_classes() -> ss.SequenceClasses:
@@ -88,20 +67,6 @@ def test_direction_variance_is_the_diagonal_of_the_whole_covariance() -> None:
         turn = (np.eye(len(p)) - np.outer(f, f)) @ np.diag(np.exp(z)) / size
         covariance = turn @ (np.diag(p) - np.outer(p, p)) @ turn.T / 5
         np.testing.assert_allclose(variance[n], np.diag(covariance), rtol=1e-12, atol=1e-12 * covariance.max())
-
-
-def test_finite_length_drive_moves_attention_between_tokens() -> None:
-    """It is f^2 E|u|^2 - E[u^2], which sums to zero; the frequent token gains and the rare one loses."""
-    probs = uneven_classes().probs[:, :7]
-    logits = np.random.default_rng(1).normal(size=probs.shape)
-    drive = theory.finite_length_drive(probs, logits, seq_len=50)
-    np.testing.assert_allclose(drive.sum(axis=1), 0, atol=1e-15)
-    spread = theory.direction_variance(probs, logits, seq_len=50)
-    for n in range(len(probs)):
-        share = theory.directions(probs, logits)[n] ** 2
-        np.testing.assert_allclose(drive[n], share * spread[n].sum() - spread[n], rtol=1e-12, atol=1e-16)
-    plain = theory.finite_length_drive(probs[:1], seq_len=50)[0]
-    assert plain[0] > 0 > plain[3]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
