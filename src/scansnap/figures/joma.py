@@ -18,7 +18,7 @@ from scansnap.claims.joma import correlation, entropy_flow, is_dense_again, rebo
 from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority, rise
-from scansnap.figures.style import color_bar, label, legend, line
+from scansnap.figures.style import COLOR_MAP, color_bar, label, legend, line
 from scansnap.systems.joma import JoMA
 from scansnap.theory import joma as laws
 
@@ -114,10 +114,10 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes.set_xscale("log")
     for axes in (estimate, components, law):
         legend(axes)
-    legend(fall, loc="lower right")
+    legend(fall, loc="center right", bbox_to_anchor=(1, 0.72))  # between the lines
     legend(curves, title="$\\eta_Z/\\eta_V$")
     share = is_dense_again(dataset["entropy"].values).mean(-1)
-    image = phases.imshow(share, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=1)
+    image = phases.imshow(share, origin="lower", aspect="auto", cmap=COLOR_MAP, vmin=0, vmax=1)
     for (i, j), value in np.ndenumerate(share):
         shade = "black" if value > 0.5 else "white"
         phases.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=8, color=shade)
