@@ -34,6 +34,16 @@ def test_the_proved_bound_of_lemma_11_holds_on_both_sides(size: int, rate: float
     assert 1 - residual[1] / residual[0] <= bound * (1 + 1e-9) + 1e-12  # above the mean
 
 
+def test_published_deviation_of_the_residual_changes_once() -> None:
+    """eta_Y Delta/3 before Nbar = 2 (1 + omega_1) ln M / eta_Y + Delta, Delta/Nbar from there on."""
+    size, rate, radius = 1000, 0.5, 12.0
+    change = 2 * (1 + theory.growth_crossings(vocab_size=size).omega_1) * np.log(size) / rate + radius
+    mean = change * np.array([0.5, 1 - 1e-9, 1 + 1e-9, 2])
+    published = theory.residual_deviation(mean, radius, vocab_size=size, lr_y=rate, form="published")
+    early, late = rate * radius / 3, radius / mean
+    np.testing.assert_allclose(published, [early, early, late[2], late[3]], rtol=1e-14)
+
+
 @pytest.mark.parametrize(("mean", "radius"), [(20.0, 12.0), (20.0, 0.0), (2.0, 500.0), (500.0, 100.0)])
 def test_deviation_of_the_residual_is_the_larger_of_both_ends(mean: float, radius: float) -> None:
     """Counts do not fall below zero, so that the upper end can be the larger one."""

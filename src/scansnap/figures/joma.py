@@ -102,7 +102,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         of_target = dataset["law"].isel(component=i)
         law.plot(dataset["law_time"], of_target, **line(i // 3), label=f"$\\mu$ = {float(of_target['component']):.2f}")
     label(law, "time", "$v$", "law of homogeneous units (Figure 4)")
-    for i, (name, words) in enumerate((("law_entropy", "law"), ("joint_entropy", "joint flow, squared errors"))):
+    for i, (name, words) in enumerate((("law_entropy", "law"), ("joint_entropy", "joint flow,\nsquared errors"))):
         fall.plot(dataset["law_time"], dataset[name], **line(i), label=words)
     label(fall, "time", "entropy of $e^z$ (nat)", "sparse, then dense? (Figure 4)")
     shown = dataset["entropy"].isel(concentration=dataset.sizes["concentration"] // 2, time=slice(1, None))
