@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr
 
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
@@ -67,6 +66,8 @@ def attention(now: State) -> ArrayLike:
 
 @quantity("query", long_name="entropy of attention, mean over contexts", units="nat")
 def entropy(now: State) -> ArrayLike:
+    from scipy.special import entr  # takes long to import
+
     return entr(_weights(now)).sum(-1).mean(2)
 
 

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
@@ -64,6 +63,8 @@ def flat(now: State) -> FloatArray:
 @quantity("input", "token", long_name="attention")
 def attention(now: State) -> ArrayLike:
     """softmax(XWp) of every input."""
+    from scipy.special import softmax  # takes long to import
+
     return softmax(np.einsum("rntp,rp->rnt", features(now.data), flat(now)), -1)
 
 
