@@ -59,7 +59,7 @@ def main(*ids: str) -> list[Verdict]:
     store_claims(verdicts, [claim.id for claim in paper_claims()])
     write()
     for verdict in verdicts:
-        picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
+        picture.draw(verdict).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
     return verdicts
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.claims.check import Check, Curve, Setting
-from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
+from scansnap.claims.claim import FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
 from scansnap.claims.growth import lemma_6
 from scansnap.claims.verify import paper_claims
 
@@ -87,11 +87,6 @@ def test_names_choose_among_the_paper_s_and_the_user_s() -> None:
     with pytest.raises(ss.InputError, match="unknown claim 'falling_loss'"):
         ss.verify("falling_loss")
     assert ss.verify(claims=[]) == []
-
-
-def test_making_a_claim_does_not_list_it_among_the_paper_s() -> None:
-    assert len(paper_claims()) == 67
-    assert not {"falling_loss", "halving_loss"} & {paper_claim.id for paper_claim in paper_claims()}
 
 
 def test_a_user_s_classes_and_rates_are_used() -> None:
@@ -177,17 +172,6 @@ def test_a_check_that_cannot_be_run_is_named() -> None:
     assert refused.reason.startswith("trains: ")
     with pytest.raises(ss.InputError, match="the check of divides"):
         ss.verify(claims=[claim_of(divides), falling_loss])
-
-
-def test_needs_and_roles_work_as_for_the_paper_s() -> None:
-    def sometimes(check: Check) -> None:
-        check.positive("always", 1.0)
-        check.positive("not beyond", -1.0, role="beyond")
-
-    only = claim_of(sometimes)
-    assert ss.verify(claims=[only])[0].verdict == ASSUMED_ONLY
-    with pytest.raises(ss.InputError, match="sometimes says nothing about these classes: it needs one query"):
-        ss.verify(claims=[replace(only, needs=("one query",))])
 
 
 def classes(rows: list[list[float]], query: list[int] | None = None) -> ss.SequenceClasses:

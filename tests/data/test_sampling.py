@@ -173,14 +173,6 @@ def test_class_and_tokens_are_independent_draws() -> None:
         assert abs(rates[0] - rates[1]) < 5 * np.sqrt(0.5 / 10_000)
 
 
-def test_many_classes_are_drawn_alike() -> None:
-    """Beyond `WIDE` classes a binary search finds them: chi-squared on 60,000 draws of 300 classes, level 1e-3."""
-    classes = ss.synthetic(num_query=150, next_per_query=2, num_distinct=1)
-    assert classes.num_classes > WIDE
-    _, owner = ss.sample_counts(classes, num=60_000, seq_len=2, seed=6)
-    assert stats.chisquare(np.bincount(owner, minlength=300)).pvalue > 1e-3
-
-
 @pytest.mark.parametrize(("num", "seed"), [(-1, 0), (2.5, 0), ("3", 0), (1, -1), (1, "a"), (1, 0.5)])
 def test_requests_are_checked(num, seed) -> None:
     for sample in (ss.sample_sequences, ss.sample_counts):

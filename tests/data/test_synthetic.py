@@ -27,12 +27,6 @@ def test_syn_medium_sizes(num_query: int, size: int) -> None:
     assert [len(classes.of_query(q)) for q in classes.queries] == [2] * num_query
 
 
-def test_single_common() -> None:
-    classes = ss.single_common(num_classes=10, num_distinct=5, vocab_size=1000)
-    assert (classes.num_classes, classes.vocab_size, len(classes.contextual_tokens)) == (10, 1000, 51)
-    assert classes.common_tokens.tolist() == [0]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -68,13 +62,3 @@ def test_near_distinct_has_its_distinct_tokens_next_to_the_query() -> None:
                 np.testing.assert_allclose(ratio, ratio[0], rtol=1e-13)
     assert (classes.query.tolist(), classes.next_token.tolist()) == (plain.query.tolist(), plain.next_token.tolist())
     assert classes.vocab_size == plain.vocab_size
-
-
-def test_defaults_are_those_written_out() -> None:
-    needed = {"num_query": 2, "next_per_query": 2}
-    assert ss.synthetic(**needed) == ss.synthetic(**needed, num_common=10, num_distinct=10, vocab_size=56)
-    assert ss.syn_medium() == ss.syn_medium(num_query=3)
-    assert ss.local_common() == ss.local_common(num_distinct=8, vocab_size=1600, shared=1.0, common=1.0)
-    assert ss.single_common() == ss.single_common(num_classes=10, num_distinct=5, vocab_size=1000)
-    sizes = {"num_positions": 16, "num_query": 1, "next_per_query": 2, "num_common": 10, "num_distinct": 5}
-    assert ss.near_distinct() == ss.near_distinct(**sizes, near=0.5, decay=0.7)

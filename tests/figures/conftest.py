@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
+from numpy.typing import NDArray
 
 from scansnap.figures import catalog, syn_medium
 from scansnap.figures.recipe import Trend
@@ -29,6 +33,28 @@ def check_picture(figure: Figure) -> None:
     assert page.y0 - 0.02 <= box.y0 <= box.y1 <= page.y1 + 0.02
     maps = figure.findobj(lambda artist: isinstance(artist, QuadMesh | AxesImage))
     assert {image.get_cmap().name for image in maps} <= {COLOR_MAP}
+
+
+Change = Callable[[NDArray[Any]], Any]
+"""What a test does to the numbers of a figure to contradict a statement about them."""
+
+
+def flip(axis: int) -> Change:
+    return lambda values: np.flip(values, axis)
+
+
+def negate(values: NDArray[Any]) -> Any:
+    return -values
+
+
+def fill(value: float) -> Change:
+    return lambda values: np.full_like(values, value)
+
+
+def changed(dataset: xr.Dataset, changes: dict[str, Change]) -> xr.Dataset:
+    """The dataset with some of its variables changed."""
+    arrays = {name: np.array(change(dataset[name].values.copy())) for name, change in changes.items()}
+    return dataset.assign({name: dataset[name].copy(data=a.astype(dataset[name].dtype)) for name, a in arrays.items()})
 
 
 @cache

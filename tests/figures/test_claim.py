@@ -19,15 +19,13 @@ from tests.figures.conftest import check_picture
 
 def test_a_picture_shows_every_line_and_mark() -> None:
     (verdict,) = ss.verify("lemma_9")
-    dataset = claim.prepare(verdict)
-    assert list(dataset["line"].values) == ["Eq. 85", "measured, modified gradient", "measured, true gradient"]
-    figure = claim.draw(dataset)
+    figure = claim.draw(verdict)
     axes, below = figure.axes
     assert len(axes.lines) == 3 + 2  # two marks
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), verdict.curve.lines["Eq. 85"])
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert axes.get_ylabel() == "speed γ"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(dataset["line"].values)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(verdict.curve.lines)
     formula, *measured = verdict.curve.lines.values()
     for line, values in zip(below.lines, measured, strict=True):  # all lie upon the formula, and differ by this
         gap = np.abs(values - formula) / np.maximum(values, formula)
@@ -39,15 +37,13 @@ def test_only_lines_that_cannot_be_told_apart_have_a_difference() -> None:
     x = np.linspace(1, 10, 20)
     near, far = x * (1 + 1e-5), x + 1
     lines = {"a": x, "near": near, "far": far, "hole": np.where(x > 5, near, np.nan)}
-    dataset = claim.prepare(replace(judged(), curve=Curve(x, lines, "x", "y", log_x=False)))
-    has_difference = dataset["difference"].notnull().any("x").values
-    assert has_difference.tolist() == [False, True, False, True]
-    low, high = claim.draw(dataset).axes[1].get_ylim()
+    below = claim.draw(replace(judged(), curve=Curve(x, lines, "x", "y", log_x=False))).axes[1]
+    assert [line.get_color() for line in below.lines] == [COLORS[1], COLORS[3]]
+    low, high = below.get_ylim()
     assert high / low >= 10  # a nearly constant difference is not a cliff
-    distant = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "far": far}, "x", "y")))
-    assert len(claim.draw(distant).axes) == 1
-    same = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "b": x}, "x", "y")))
-    assert [text.get_text() for text in claim.draw(same).axes[1].texts] == ["no difference"]
+    assert len(claim.draw(replace(judged(), curve=Curve(x, {"a": x, "far": far}, "x", "y"))).axes) == 1
+    same = claim.draw(replace(judged(), curve=Curve(x, {"a": x, "b": x}, "x", "y")))
+    assert [text.get_text() for text in same.axes[1].texts] == ["no difference"]
 
 
 def judged(*measure) -> Verdict:
@@ -65,17 +61,16 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
         lambda c: c.at_least("large enough", 4.0, 2.0, role="corrected"),
         lambda c: c.positive("one in four", [1, 2, 3, -1], allowed=0.5, role="contrast"),
     )
-    dataset = claim.prepare(verdict)
-    np.testing.assert_allclose(dataset["used"], [0.1 / 1.1 / 0.5, 1.5, 0.5, 0.5], rtol=1e-8)
-    assert [bool(used <= 1) for used in dataset["used"]] == [measurement.holds for measurement in verdict.measurements]
-    assert list(dataset["words"].values) == [
-        "off by 0.091, allowed 0.5",
-        "3, at most 2",
-        "4, at least 2",
-        "wrong sign: 0.25 of all, allowed 0.5",
-    ]
-    figure = claim.draw(dataset)
+    used = [0.1 / 1.1 / 0.5, 1.5, 0.5, 0.5]
+    assert [share <= 1 for share in used] == [measurement.holds for measurement in verdict.measurements]
+    figure = claim.draw(verdict)
     (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts] == [
+        "off by 0.091\nallowed 0.5",
+        "3\nat most 2",
+        "4\nat least 2",
+        "wrong sign: 0.25 of all\nallowed 0.5",
+    ]
     assert axes.get_xscale() == "log"
     assert "deviation / allowed" in axes.get_xlabel()
     dots = {
@@ -84,7 +79,7 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
         if line.get_marker() == "o"
         for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
     }
-    np.testing.assert_allclose([dots[3 - i][0] for i in range(4)], dataset["used"])
+    np.testing.assert_allclose([dots[3 - i][0] for i in range(4)], used, rtol=1e-8)
     assert [dots[3 - i][1] for i in range(4)] == [COLORS[i] for i in (0, 1, 2, 3)]
     assert {text.get_text() for text in figure.legends[0].get_texts()} == set(ROLES.values())
     assert [1.0, 1.0] in [list(line.get_xdata()) for line in axes.lines]
@@ -97,9 +92,7 @@ def test_ratios_off_the_scale_are_triangles_at_its_ends() -> None:
         lambda c: c.equal("not a number", np.nan, 1.0, tolerance=0.1),
         lambda c: c.at_least("nothing where there must be something", 0.0, 1.0),
     )
-    dataset = claim.prepare(verdict)
-    assert list(dataset["used"].values[:2]) == [0, np.inf]
-    (axes,) = claim.draw(dataset).axes
+    (axes,) = claim.draw(verdict).axes
     ends = {
         line.get_marker(): list(line.get_ydata())
         for line in axes.lines
@@ -118,7 +111,7 @@ def test_texts_are_shown_as_they_are_and_not_cut_off() -> None:
         plain = judged(lambda c, words=words: c.equal(words, 1.0, 1.1, tolerance=0.5))
         plain = replace(plain, claim=replace(lemma_3, statement=words))
         for verdict in (plain, replace(plain, curve=curve)):
-            figure = claim.draw(claim.prepare(verdict))
+            figure = claim.draw(verdict)
             check_picture(figure)
             shown = figure.axes[0].get_title().replace(r"\$", "$").replace("\n", " ")
             assert shown == readable(words).strip()
@@ -127,7 +120,7 @@ def test_texts_are_shown_as_they_are_and_not_cut_off() -> None:
 def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:
     verdicts = ss.verify("lemma_6", "theorem_4", classes=ss.syn_small())
     with pytest.raises(ss.InputError, match="nothing to draw: theorem_4 says nothing about these classes"):
-        claim.prepare(verdicts[1])
+        claim.draw(verdicts[1])
 
 
 def test_subscripts_and_powers_are_set() -> None:

@@ -9,13 +9,10 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.dynamics.published import SYN_MEDIUM, SYN_SMALL
+from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures import fig_3, fig_8, syn_medium
 from scansnap.figures.fig_4 import surprise
 from scansnap.figures.fig_5 import shuffled
-from scansnap.figures.recipe import sweep_setting
-
-SHORT = replace(SYN_SMALL, steps=4, record=("loss", "attention"))
 
 
 def test_stages_of_figure_2(prepare) -> None:
@@ -58,12 +55,6 @@ def test_shuffled_by_hand() -> None:
     assert size == 1.0
     assert abs(p - 2 / 32) < 0.01  # 9,999 shuffles: four standard errors
     assert shuffled(np.zeros((3, 5), int), np.random.default_rng(0)) == (0.0, 1.0)
-
-
-def test_every_run_has_one_winner(prepare) -> None:
-    dataset = prepare("5")
-    assert np.allclose(dataset["won"].sum("token"), 1)
-    assert np.allclose(dataset["attention"].sum("token") + dataset["common"], 1, atol=1e-5)
 
 
 def test_scores_of_figure_6_by_hand(prepare) -> None:
@@ -109,11 +100,3 @@ def test_softmax_over_the_vocabulary() -> None:
     expected = np.exp(whole)[:, :90] / np.exp(whole).sum(-1, keepdims=True)
     assert syn_medium.query_softmax(whole[:, :90], 125) == pytest.approx(expected, rel=0.02)
     assert syn_medium.query_softmax(np.zeros((1, 90)), 125) == pytest.approx(1 / 125, rel=1e-3)
-
-
-def test_lists_and_seeds_of_a_setting_are_dimensions() -> None:
-    runs = sweep_setting(ss.syn_small(), SHORT, lr_y=[1.0, 10.0], seeds=range(3))
-    assert runs["loss"].dims == ("lr_y", "seed", "step")
-    assert runs["step"].values.tolist() == [0, 2, 4]  # the rest is as in the setting
-    alone = ss.train(ss.syn_small(), replace(SHORT, lr_y=10.0, seeds=2))
-    assert np.array_equal(runs["attention"].sel(lr_y=10.0, seed=2).values, alone["attention"].values[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.figures import catalog
-
-Change = Callable[[NDArray[Any]], Any]
+from tests.figures.conftest import Change, changed, fill, flip, negate
 
 LOST = "Every common token has lost in the end."
 AHEAD = "The distinct token that was ahead takes over from the others."
@@ -28,18 +26,6 @@ PER_RATE = (
 FALLS = "A larger η_Z lowers the entropy."
 RISES = "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2."
 SAME, LARGER = "B_n(t₀) is the same for all rates ({}).", "After t₀ larger rates have the larger B_n ({})."
-
-
-def flip(axis: int) -> Change:
-    return lambda values: np.flip(values, axis)
-
-
-def negate(values: NDArray[Any]) -> Any:
-    return -values
-
-
-def fill(value: float) -> Change:
-    return lambda values: np.full_like(values, value)
 
 
 def swap_winners(attention: NDArray[Any]) -> Any:
@@ -100,10 +86,7 @@ def test_a_trend_holds_and_can_fail(name: str, changes: dict[str, Change], state
     dataset = prepare(name)
     before = trends_of(name, dataset)
     assert [statement for statement in statements if not before[statement].holds] == []
-    for variable, change in changes.items():
-        values = np.array(change(dataset[variable].values.copy()), dataset[variable].dtype)
-        dataset[variable] = dataset[variable].copy(data=values)
-    after = trends_of(name, dataset)
+    after = trends_of(name, changed(dataset, changes))
     assert [statement for statement in statements if after[statement].holds] == []
 
 

@@ -19,12 +19,6 @@ def test_zero_start_leaves_one_column_per_class_and_one_for_the_rest() -> None:
     assert (layout.num_rows, layout.num_queries) == (51, 1)
 
 
-def test_distinct_starts_keep_all_columns() -> None:
-    classes = ss.syn_small()
-    layout = CompactLayout.of(classes, np.arange(34))
-    assert layout.num_columns == 34
-
-
 @given(sequence_classes())
 def test_layout_is_consistent(classes: ss.SequenceClasses) -> None:
     layout = CompactLayout.of(classes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional
 
 import scansnap as ss
-from scansnap.claims import joma as claims
 from scansnap.figures.joma import FIGURE
 from scansnap.systems.joma import JoMA
 from scansnap.theory import joma as laws
@@ -123,24 +121,6 @@ def test_the_laws_of_targets() -> None:
     near = limit * (1 + size)
     slope = np.exp(near**2 / 2) * (mu - near * np.exp(near**2 / 2)) / (limit * size)
     np.testing.assert_allclose(-slope, laws.squared_rate(mu), rtol=1e-3)
-
-
-def test_a_wrong_gradient_breaks_the_invariant() -> None:
-    class Wrong(JoMA):
-        def gradient(self, parameters: Any, data: Any) -> Any:
-            gradient, loss = super().gradient(parameters, data)
-            return {**gradient, "z": 1.01 * gradient["z"]}, loss
-
-    options: dict[str, Any] = {"lr_v": 1.0, "lr_z": 1.0, "times": [0, 10], "record": ("conserved",), "progress": False}
-    for kind, moves in ((JoMA, False), (Wrong, True)):
-        system = kind(**replace(claims.SMALL, attention_map="exp").to_dict())
-        values = ss.flow(system, **options)["conserved"].values
-        assert (np.abs(values[:, 1] - values[:, 0]).max() > 1e-5) == moves
-
-
-def test_dense_again_is_a_tenth_of_the_fall() -> None:
-    curves = np.array([[2.0, 1.0, 1.11], [2.0, 1.0, 1.09], [2.0, 1.95, 2.0], [2.0, 1.5, 1.0]])
-    assert claims.is_dense_again(curves).tolist() == [True, False, False, False]
 
 
 @pytest.mark.parametrize(

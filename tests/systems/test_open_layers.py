@@ -13,8 +13,7 @@ import torch
 
 import scansnap as ss
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from scansnap.systems.yz.architecture import L2Normalization, Layer, TokenRows
-from scansnap.systems.yz.own_parts import check_own_parts
+from scansnap.systems.yz.architecture import L2Normalization, TokenRows
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 6, "batch_size": 8, "seq_len": 16, "dtype": "float64"}
@@ -221,8 +220,3 @@ def test_parts_are_tried_first(layer: dict[str, Any], sentence: str) -> None:
     ):
         with pytest.raises(ss.InputError, match=f"^the (attention map|normalization|residual) Simple.*{sentence}"):
             ask()
-
-
-@pytest.mark.parametrize("name", ["l2", "layer"])
-def test_the_normalizations_of_the_package_pass(name: str) -> None:
-    check_own_parts(Layer(normalization=part(forward=ss.NORMALIZATIONS.member(name).forward, spreads=name == "layer")))

@@ -191,3 +191,5 @@ def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "product_conserved" in scansnap("verify", "--system", "product")
     assert "loss" in scansnap("flow", *rates, "--times", "1,10,1e6")
     assert "loss" in scansnap("sweep", *rates[:6], "--steps", "5", "--lr-z", "0.1,0.2")
+    assert "conserved" in scansnap("systems", "product")
+    assert "product" in scansnap("systems")

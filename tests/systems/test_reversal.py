@@ -11,7 +11,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.runtime.errors import InputError
-from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal
+from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal, asked_accuracy
 from tests.systems.autograd import compare_with_autograd
 
 SETTINGS: list[dict[str, Any]] = [
@@ -48,6 +48,15 @@ def test_sentences_are_what_the_options_say() -> None:
     assert [" ".join(chain.names[token] for token in sentence) for sentence in chain.asked] == ["A1 ⇝ C1"]
     with pytest.raises(InputError, match="leave at least one pair"):
         Facts(pairs=3, both=3)
+
+
+def test_an_answer_is_right_if_it_leads_among_the_tokens_of_its_letter() -> None:
+    """B1 ← A1 leads among A0, A1, A2 and B2 ← A2 is level with the others; then A2 overtakes A1."""
+    system, theta = Reversal(pairs=3, both=1, width=None), np.zeros((2, 6, 6))
+    theta[:, 4, [1, 5]] = 1.0, 2.0  # from B1 to A1, and to B2, which is no candidate
+    theta[1, 4, 2] = 3.0
+    now = ss.State(system, {"theta": theta}, system.data(np.arange(2, dtype=np.uint64), None), np.zeros(2))
+    assert asked_accuracy.compute(now).tolist() == [0.5, 0.0]
 
 
 def test_coordinates_of_the_span_leave_the_distribution_of_inner_products() -> None:

@@ -11,7 +11,7 @@ import torch
 
 import scansnap as ss
 from scansnap.runtime.errors import InputError
-from scansnap.systems.sinks import BigramBackcopy, Sink
+from scansnap.systems.sinks import BigramBackcopy, Sink, attention_on_start
 from tests.systems.autograd import compare_with_autograd
 
 SEEDS = np.arange(3, dtype=np.uint64)
@@ -89,6 +89,19 @@ def test_triggers_copy_and_the_others_follow_the_chain() -> None:
     assert not np.array_equal(x, system.data(SEEDS[:1], 6)["tokens"][0])
     with pytest.raises(InputError, match="leave at least two others"):
         BigramBackcopy(tokens=4, triggers=3)
+
+
+def test_attention_on_the_start_token_is_that_of_each_query_token() -> None:
+    """Token 3 attends to the start token alone, the others to all positions up to their own alike."""
+    system = BigramBackcopy()
+    parameters, data = dict(system.start(SEEDS)), system.data(SEEDS, None)
+    parameters["scores"][:, 3, -1] = 50.0
+    found = attention_on_start.compute(ss.State(system, parameters, data, np.zeros(3)))
+    np.testing.assert_allclose(found[:, 3], 1.0)
+    places = np.arange(2, system.length + 2)  # the start token among that many
+    for run, token in ((0, 2), (1, 5)):
+        occurs = data["tokens"][run, :, 1:-1] == token
+        np.testing.assert_allclose(found[run, token], (occurs / places).sum() / occurs.sum())
 
 
 def test_a_sink_grows_and_its_value_drains() -> None:

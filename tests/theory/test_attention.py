@@ -104,22 +104,6 @@ def test_velocities_are_autograd_s() -> None:
             assert (common < 0).all()
 
 
-def test_residual_directions_and_overlaps() -> None:
-    """Unit length; half the published sum where the queries do not occur in the context."""
-    classes = ss.local_common()
-    f = theory.directions(classes.probs)
-    v = theory.residual_directions(f, classes.query)
-    np.testing.assert_allclose(np.linalg.norm(v, axis=1), 1, rtol=1e-14)
-    published = theory.residual_beta(f, classes.query, form="published")
-    off = ~np.eye(4, dtype=bool)
-    np.testing.assert_allclose((v @ v.T)[off], published[off] / 2, rtol=1e-12)
-    np.testing.assert_allclose(
-        np.eye(4) - np.linalg.inv(v @ v.T) - theory.residual_beta(f, classes.query),
-        np.diag(np.diag(np.eye(4) - np.linalg.inv(v @ v.T))),
-        atol=1e-12,
-    )
-
-
 def test_a_query_that_occurs_in_its_context_lengthens_the_residual() -> None:
     """The chain of projections of `residual_velocity`, class by class, with queries among the contextual tokens."""
     f = theory.directions(np.random.default_rng(0).uniform(0.1, 1.0, (3, 5)))
@@ -134,10 +118,3 @@ def test_a_query_that_occurs_in_its_context_lengthens_the_residual() -> None:
         wanted[row] += 0.7 * weights[n] * f[n] * pull
     velocity = theory.residual_velocity(f, query, vocab_size=20, weights=weights, speed=1.0, lr_z=0.7)
     np.testing.assert_allclose(velocity, wanted, rtol=1e-12)
-
-
-def test_growth_factors_have_the_bounds_of_eq_12() -> None:
-    """exp(2 f^2 B) and exp(2 B) with B = P(n) times the bound."""
-    least, most = theory.growth_factor_bounds([0.4, 0.8], 0.3, weight=[0.5, 0.2])
-    np.testing.assert_allclose(least, np.exp(2 * 0.09 * np.array([0.2, 0.16])), rtol=1e-14)
-    np.testing.assert_allclose(most, np.exp(2 * np.array([0.2, 0.16])), rtol=1e-14)

@@ -62,19 +62,6 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
             assert n == m or published[n, m] == pytest.approx(printed, rel=1e-12)
 
 
-def test_centered_one_hots_have_the_stated_products() -> None:
-    """q_1 = M/(M-1) and q_0 = -M/(M-1)^2: 5/4 and -5/16 for five tokens."""
-    q_1, q_0 = theory.centered_products(vocab_size=[5, 2])
-    np.testing.assert_allclose(q_1, [1.25, 2.0], rtol=1e-15)
-    np.testing.assert_allclose(q_0, [-0.3125, -2.0], rtol=1e-15)
-    zeta = theory.centered_one_hot(np.arange(3), vocab_size=7)
-    q_1, q_0 = theory.centered_products(vocab_size=7)
-    np.testing.assert_allclose(zeta @ zeta.T, q_0 + (q_1 - q_0) * np.eye(3))
-    np.testing.assert_allclose(zeta.sum(axis=1), 0, atol=1e-15)
-    assert not np.allclose(zeta.sum(axis=0), 0)  # Remark 1's sum needs all M tokens
-    np.testing.assert_allclose(theory.centered_one_hot(np.arange(7), vocab_size=7).sum(axis=0), 0, atol=1e-15)
-
-
 @pytest.mark.parametrize("eps", [0.5, 1e-2, 1e-6])
 def test_steps_to_reach_inverts_the_residual(eps: float) -> None:
     setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
@@ -114,13 +101,3 @@ def test_the_two_parts_of_the_energy_law_make_the_gradient(seed: int) -> None:
     dy, dz = population_gradients(classes, y, z)
     np.testing.assert_allclose(gained - shared, dz, atol=1e-12 * np.abs(dz).max())
     np.testing.assert_allclose(gained.sum(axis=0), (y * dy).sum(axis=1), atol=1e-12 * np.abs(dy).max())
-
-
-def test_remark_1_and_corollary_1_are_as_printed() -> None:
-    times = np.array([3.0, 60.0])
-    logits = theory.shared_overlap_logits(times, 0.2, next_token=[4, 1], vocab_size=7, num_classes=3, lr_y=0.5)
-    h = theory.decoder_growth(times / 3, vocab_size=7, lr_y=0.5)
-    zeta = theory.centered_one_hot([4, 1], vocab_size=7)
-    np.testing.assert_allclose(logits, 0.8 * 6 * h[:, None, None] * zeta, rtol=1e-14)
-    steps = theory.steps_to_reach(0.1, vocab_size=1000, num_classes=10, lr_y=0.5, form="published")
-    assert steps == pytest.approx(10 / (0.1 * 0.5) * np.log(1000 / 0.1), rel=1e-14)

@@ -56,18 +56,6 @@ def test_what_exp_cannot_reach_takes_forever() -> None:
     assert (h[0] == 0).all()
 
 
-def test_the_speed_has_the_stated_bounds_in_both_stages_of_lemma_9() -> None:
-    """Scanning: x/4 and x, x = eta_Y t/K + 1/M.  Snapping: (M-1)^2/M ln(S/2)/(2S) and (M-1)^2/M 2 ln(S)/S."""
-    setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
-    first, second = theory.scan_end(**setting), theory.snap_start(**setting)
-    assert first == pytest.approx(10 * np.log(1000) / 0.5)
-    early, late = np.geomspace(10, first, 50), np.geomspace(second, 1e12, 50)
-    x, total = 0.5 * early / 10 + 1 / 1000, 1000 * 0.5 * late / 10 + 1
-    snapping = 999**2 / 1000 * np.array([np.log(total / 2) / (2 * total), 2 * np.log(total) / total])
-    np.testing.assert_allclose(theory.speed_scanning(early, **setting), (x / 4, x), rtol=1e-13)
-    np.testing.assert_allclose(theory.speed_snapping(late, **setting), snapping, rtol=1e-13)
-
-
 def test_the_shift_of_remark_2_starts_where_it_is_said_to() -> None:
     omega_1 = theory.growth_crossings(vocab_size=1000).omega_1
     assert theory.shift_start(vocab_size=1000, lr_y=0.5) == pytest.approx(4 * (1 + omega_1) * np.log(1000), rel=1e-14)

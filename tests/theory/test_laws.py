@@ -191,17 +191,6 @@ def test_b_n_solves_the_equation_of_theorem_4(
 
 
 @two_hundred
-@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.floats(-2, 2))
-def test_the_relative_gain_grows_twice_as_fast_as_printed(p: float, q: float, logit: float) -> None:
-    """Eq. 112 with its factor two: dr/dz = 2 r(0) e^(2 z), by central differences."""
-    initial = float(theory.relative_gain(p, q))
-    step = 1e-6
-    after = [float(theory.relative_gain_after(initial, theory.growth_factor(logit + d))) for d in (-step, step)]
-    wanted = 2 * initial * float(theory.growth_factor(logit))
-    assert (after[1] - after[0]) / (2 * step) == pytest.approx(wanted, rel=1e-5, abs=1e-8)
-
-
-@two_hundred
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.floats(0.05, 1.0))
 def test_bounds_of_chi_follow_from_drive_and_weight(seed: int, steps: int, weight: float) -> None:
     """Eq. 12 with P(n) for drawn drives xi >= 0 and directions f that never fall below f(0)."""

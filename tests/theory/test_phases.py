@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
 
 from scansnap import theory
 
@@ -69,14 +68,3 @@ def test_phase_constant() -> None:
     beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=10**9).beta
     drive = theory.drive(theory.overlaps(f), beta, speed=1.0)
     assert theory.phase_constant(0.3, num_classes=4, form="initial") == pytest.approx(1 / (drive[0] * 0.7), rel=1e-6)
-
-
-@pytest.mark.parametrize("size", [2, 3, 10, 1000, 10**9])
-def test_the_order_of_rates_turns_where_h_grows_as_the_square_root_of_time(size: int) -> None:
-    """d ln h/d ln s = 1/2, found by bisection: y = M h solves 2 (e^y - 1 + (M - 1) y) = y (e^y + M - 1)."""
-    y = brentq(
-        lambda y: 2 * (np.expm1(y) + (size - 1) * y) - y * (np.exp(y) + size - 1), 1.0, 3 + np.log(size), xtol=1e-13
-    )
-    steps = (np.expm1(y) + (size - 1) * y) / (size * 0.5)
-    turn = theory.rate_order_time(vocab_size=size, num_classes=7, lr_y=0.5)
-    assert turn == pytest.approx(7 * steps, rel=1e-9)

@@ -102,35 +102,6 @@ def test_the_first_fall_is_that_of_the_flow(which: int) -> None:
     assert grid[int(np.argmax(falls))] == pytest.approx(growth, rel=0.011)
 
 
-def test_falls_come_at_a_growth_in_proportion_to_the_root_of_the_ratio() -> None:
-    times = np.array([first(DRAWN[0], ratio) for ratio in (1.0, 10.0, 100.0, 1000.0)])
-    growth = SIZE * theory.decoder_growth(times / DRAWN[0].num_classes, vocab_size=SIZE, lr_y=0.5)
-    np.testing.assert_allclose(growth / growth[0], np.sqrt([1, 10, 100, 1000]), rtol=1e-9)
-
-
-@pytest.mark.parametrize("ratio", [1.0, 100.0])
-def test_symmetric_classes_follow_their_own_equations(ratio: float) -> None:
-    """z of `symmetric_flow`, modified gradient; with 10^9 tokens what is of order 1/M is gone."""
-    own, shared, count, size = np.array([0.4, 0.2]), 0.4, 3, 10**9
-    probs = np.zeros((count, 1 + 2 * count))
-    probs[:, 0] = shared
-    for n in range(count):
-        probs[n, 1 + 2 * n : 3 + 2 * n] = own
-    times = np.geomspace(10, 1e6, 9)
-    setting = {"num_classes": count, "vocab_size": size, "lr_y": 0.5, "lr_z": 0.5 / ratio}
-    symmetric = {"distinct_probs": own, "common_probs": [shared], "decoder_gradient": "modified"}
-    exact = theory.symmetric_flow(times, **symmetric, **setting)
-    # Its own logit is f_n . J_n and not y: one token's z is compared over the other's, not over time.
-    tau = np.linspace(0.01, 40 / np.sqrt(ratio), 400)
-    lagged = theory.lagged_attention(tau, probs=probs, query=[9] * count)
-    z = lagged.attention_logits[:, 0]
-    gained = np.interp(exact.common_logits[:, 0], z[::-1, 0], z[::-1, 1])
-    np.testing.assert_allclose(gained, exact.distinct_logits[:, 0], rtol=0.01)
-    assert (lagged.token_drive[:, :, 1:][:, probs[:, 1:] > 0] > 0).all()
-    falls = theory.first_fall(probs, query=[9] * count, vocab_size=size, lr_y=0.5, lr_z=0.5)
-    assert np.isinf(falls[probs[:, :] * [0, *[1] * 6] > 0]).all()
-
-
 def test_at_first_the_drive_is_theorem_2s() -> None:
     """xi_n = -E'_nn rho y of every distinct token, and z in proportion to tau^2; two queries have rows of their own."""
     probs = np.array([[0.5, 0.4, 0.1, 0.0, 0.0], [0.1, 0.0, 0.0, 0.7, 0.2]])
@@ -167,16 +138,3 @@ def test_tokens_of_classes_that_overlap_no_other_do_not_fall(probs: list[list[fl
     """Their drives are zero, and rounding is no fall."""
     falls = theory.first_fall(probs, query=[9] * len(probs), vocab_size=1000, lr_y=0.5, lr_z=0.5)
     assert np.isinf(falls[np.array(probs) > 0]).all()
-
-
-def test_in_symmetric_classes_the_dominant_token_may_fall_a_little() -> None:
-    """Under the modified gradient, as the flow shows: z of the token at 0.35 has its maximum before 10^7 steps."""
-    probs = np.zeros((2, 9))
-    probs[:, 0] = 0.35
-    probs[0, 1:5] = probs[1, 5:9] = 0.35, 0.1, 0.1, 0.1
-    time = theory.first_fall(probs, query=[9, 9], vocab_size=4000, lr_y=0.5, lr_z=0.05)[0, 1]
-    setting = {"num_classes": 2, "vocab_size": 4000, "lr_y": 0.5, "lr_z": 0.05, "decoder_gradient": "modified"}
-    probs = {"distinct_probs": [0.35, 0.1, 0.1, 0.1], "common_probs": [0.35]}
-    z = theory.symmetric_flow([time, 1e7], **probs, **setting).distinct_logits[:, 0]
-    assert 1e3 < time < 1e4
-    assert 0.95 * z[0] < z[1] < z[0]

@@ -53,17 +53,6 @@ def test_deviation_of_the_residual_is_the_larger_of_both_ends(mean: float, radiu
     assert deviation == pytest.approx(np.abs(residual / residual[1] - 1).max(), rel=1e-12, abs=1e-15)
 
 
-def test_radii_are_those_stated() -> None:
-    """Lemmas 10, 12 and 18 at N = 30, K = 3, T = 30."""
-    assert theory.count_radius(30, failure=0.1) == pytest.approx(np.sqrt(15 * np.log(20)) + 1, rel=1e-14)
-    assert theory.count_radius(30, failure=0.1, form="loose") == pytest.approx(np.sqrt(30 * np.log(20)), rel=1e-14)
-    assert theory.count_radius(30, failure=0.1, form="remark") == 9  # of 8.31
-    assert theory.growth_deviation(8.0, 2.0) == 0.25
-    wanted = 3 / np.sqrt(30) * np.sqrt(np.log(30))
-    assert theory.logits_deviation(30, num_classes=3, failure=0.1) == pytest.approx(wanted, rel=1e-14)
-    assert theory.frequency_radius(30, failure=0.1) == pytest.approx(np.sqrt(np.log(20) / 58), rel=1e-14)
-
-
 def uneven_classes() -> ss.SequenceClasses:
     """Four classes of unequal weights over three queries, whose ids do not come in increasing order."""
     probs = np.zeros((4, 14))
@@ -88,20 +77,6 @@ def test_direction_variance_is_the_diagonal_of_the_whole_covariance() -> None:
         turn = (np.eye(len(p)) - np.outer(f, f)) @ np.diag(np.exp(z)) / size
         covariance = turn @ (np.diag(p) - np.outer(p, p)) @ turn.T / 5
         np.testing.assert_allclose(variance[n], np.diag(covariance), rtol=1e-12, atol=1e-12 * covariance.max())
-
-
-def test_finite_length_drive_moves_attention_between_tokens() -> None:
-    """It is f^2 E|u|^2 - E[u^2], which sums to zero; the frequent token gains and the rare one loses."""
-    probs = uneven_classes().probs[:, :7]
-    logits = np.random.default_rng(1).normal(size=probs.shape)
-    drive = theory.finite_length_drive(probs, logits, seq_len=50)
-    np.testing.assert_allclose(drive.sum(axis=1), 0, atol=1e-15)
-    spread = theory.direction_variance(probs, logits, seq_len=50)
-    for n in range(len(probs)):
-        share = theory.directions(probs, logits)[n] ** 2
-        np.testing.assert_allclose(drive[n], share * spread[n].sum() - spread[n], rtol=1e-12, atol=1e-16)
-    plain = theory.finite_length_drive(probs[:1], seq_len=50)[0]
-    assert plain[0] > 0 > plain[3]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])

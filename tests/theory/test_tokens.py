@@ -30,13 +30,6 @@ def test_each_condition_of_corollary_2_is_its_own(probs: list, query: list, want
     assert symmetry.holds == all(wanted)
 
 
-def test_tf_idf_gives_common_tokens_nothing() -> None:
-    weights = theory.tf_idf(ss.syn_small().probs)
-    np.testing.assert_allclose(weights.sum(axis=1), 1)
-    assert (weights[:, :10] == 0).all()
-    assert weights[0, 19] == pytest.approx(10 * weights[0, 10])
-
-
 def test_a_prior_multiplies_the_sizes_of_buckets() -> None:
     """w_g in proportion to sizes[g] exp(b_g), whatever is added to all b_g, also where exp(b_g) overflows."""
     parts = np.array([[0.2, 0.6, 0.1], [0.8, 0.4, 0.9]])
@@ -117,14 +110,6 @@ def test_it_is_the_first_update_of_z(shared: bool) -> None:
         size = theory.directions(probs) ** 2
         order = np.argsort(theory.distinctness(probs, weights=classes.weights), axis=1)
         assert (np.diff(np.take_along_axis(moved / size, order, 1), axis=1) > 0).all()
-
-
-def test_named_classes_favor_their_distinct_tokens_alone() -> None:
-    for name in ("syn-small", "syn-medium-3", "single-common", "local-common"):
-        classes = ss.named_classes(name).classes
-        favored = theory.favored(classes.probs, weights=classes.weights, next_token=classes.next_token)
-        for n in range(classes.num_classes):
-            assert np.flatnonzero(favored[n]).tolist() == classes.distinct_tokens(n).tolist()
 
 
 @pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-18])

@@ -207,10 +207,10 @@ def tf_idf(check: Check) -> None:
         orders.append(np.diff(by_prob))
     check.positive("attention per probability: least distinct minus most common token", np.array(lifts), role="assumed")
     check.positive("attention rises with P(l|n) among distinct tokens", np.concatenate(orders), role="assumed")
-    likeness = np.array(
-        [[_cosine(attention[s, n], weights[n]) for n in range(len(probs))] for s in range(len(attention))]
+    likeness, raw = (  # cosines (step, class) and (class,)
+        (shares * weights).sum(-1) / (np.linalg.norm(shares, axis=-1) * np.linalg.norm(weights, axis=-1))
+        for shares in (attention, probs)
     )
-    raw = np.array([_cosine(probs[n], weights[n]) for n in range(len(probs))])
     check.positive("likeness (cosine) to TF-IDF gained in training", likeness[-1] - raw)
     check.equal("attention equals TF-IDF: 1 - cosine", 1.0, likeness[-1], tolerance=0.02, role="beyond")
     label = "attention of the most frequent distinct token against its TF-IDF weight"
@@ -225,7 +225,3 @@ def tf_idf(check: Check) -> None:
         "cosine",
         log_x=False,
     )
-
-
-def _cosine(a: FloatArray, b: FloatArray) -> float:
-    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))

@@ -111,7 +111,10 @@ def lemma_17(check: Check) -> None:
     wrong_factor=5.0,
 )
 def assumption_2(check: Check) -> None:
-    """36 K^2 against M, and the overlaps, of Syn-Small, of four Syn-Medium settings and of classes that meet it."""
+    """36 K^2 against M, and the overlaps, of Syn-Small, of four Syn-Medium settings and of classes that meet it.
+
+    The settings are what they are: M is at most 24% of 36 K^2 in the published ones, and five times it in the other.
+    """
     settings = {"the setting": check.setting.classes}
     published = check.setting.classes == syn_small()
     if published:

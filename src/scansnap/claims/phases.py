@@ -94,7 +94,11 @@ def theorem_4_scanning(check: Check) -> None:
     needs=("several classes", "distinct tokens", "one common token", "one query", "symmetric classes"),
 )
 def theorem_4_snapping(check: Check) -> None:
-    """d ln chi/d lnln t from 1,000 t_0 to 10^150 steps along both flows, against 1/K; and that of the upper bound."""
+    """d ln chi/d lnln t from 1,000 t_0 to 10^150 steps along both flows, against 1/K; and that of the upper bound.
+
+    The measured exponent is at most 4% of 1/K with the modified gradient and 23% under SGD: the printed order is an
+    upper bound, which a flow far below it can check only so loosely.  The bound's own exponent is checked closely.
+    """
     setting = check.setting
     start = float(theory.snap_start(**setting.sizes, lr_y=setting.lr_y))
     times = np.geomspace(1e3 * start, 1e150, 61)

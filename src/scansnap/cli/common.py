@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FROM_OPTION = typer.Option(
     "--from",
-    help="A Python file to run first, which may register optimizers, quantities, layers or data of your own by name.",
+    help="A Python file to run first, which may register optimizers, quantities, layers, systems or data of yours.",
     show_default=False,
 )
 STORE_OPTION = typer.Option(

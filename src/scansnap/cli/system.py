@@ -170,9 +170,11 @@ def run_system(
 
 def systems(
     name: Annotated[str | None, typer.Argument(help="A system to describe in full.")] = None,
+    file: Annotated[Path | None, common.FROM_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """List the systems that train, flow, sweep and verify take."""
+    common.run_parts(file)
     if name is not None and name != YZ:
         _describe(SYSTEMS.member(name), name, json)
         return

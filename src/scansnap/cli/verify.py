@@ -141,7 +141,7 @@ def verify(
         from scansnap.figures import claim
 
         target = picture or Path("results") / f"{verdicts[0].id}.png"
-        common.save_picture(claim.draw(claim.prepare(verdicts[0])), target)
+        common.save_picture(claim.draw(verdicts[0]), target)
         if not json:
             echo(f"picture: {target}")
     if page is not None:

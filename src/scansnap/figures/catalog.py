@@ -5,7 +5,7 @@ A figure's module is imported when it is needed.  A new figure needs its module 
 
 from __future__ import annotations
 
-import contextlib
+import io
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.storage.files import MARK, check_replaceable
+from scansnap.storage.files import MARK, atomic_write, check_replaceable
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
@@ -163,13 +163,11 @@ def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
     `where` ends the message of an error.
     """
     check_replaceable(target)
-    draft, form = target.with_name(f".{target.name}.new"), target.suffix[1:].lower()
+    buffer, form = io.BytesIO(), target.suffix[1:].lower()
+    figure.savefig(buffer, dpi=150, format=form, metadata={"Software" if form == "png" else "Creator": MARK})
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(draft, dpi=150, format=form, metadata={"Software" if form == "png" else "Creator": MARK})
-        draft.replace(target)
+        atomic_write(target, buffer.getvalue())
     except OSError as error:
-        with contextlib.suppress(OSError):  # if the folder is a file, there is no draft
-            draft.unlink()
         raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
     return target

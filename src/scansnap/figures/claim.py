@@ -6,11 +6,10 @@ the picture shows how far each comparison is from failing.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -28,33 +27,6 @@ CLOSE = 0.01
 """Two lines whose distance is at most this share of the axis look like one."""
 
 ROUNDING = 1e-12
-
-
-def prepare(verdict: Verdict) -> xr.Dataset:
-    """The claim's lines over one axis, or its comparisons where it has none."""
-    if verdict.reason:
-        raise InputError(f"there is nothing to draw: {verdict.reason}")
-    dataset = _comparisons(verdict.measurements) if verdict.curve is None else _lines(verdict.curve)
-    return dataset.assign_attrs(title=f"{verdict.id}: {verdict.verdict}", statement=readable(verdict.claim.statement))
-
-
-def _lines(curve: Curve) -> xr.Dataset:
-    values = np.array(list(curve.lines.values()), np.float64)
-    return xr.Dataset(
-        {"value": (("line", "x"), values), "difference": (("line", "x"), _differences(values, curve.log_y))},
-        coords={
-            "x": curve.x,
-            "line": [readable(name) for name in curve.lines],
-            "joined": ("line", [name not in curve.dots for name in curve.lines]),
-        },
-        attrs={
-            "x_label": readable(curve.x_label),
-            "y_label": readable(curve.y_label),
-            "marks": json.dumps({readable(name): place for name, place in curve.marks.items()}),
-            "log_x": int(curve.log_x),
-            "log_y": int(curve.log_y),
-        },
-    )
 
 
 def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
@@ -75,21 +47,6 @@ def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
     return differences
 
 
-def _comparisons(measurements: tuple[Measurement, ...]) -> xr.Dataset:
-    """The ratio of each deviation to the allowed one; where none is allowed, zero for none and infinite for any."""
-    deviation = np.array([measurement.deviation for measurement in measurements])
-    allowed = np.array([measurement.allowed for measurement in measurements])
-    share = np.divide(deviation, allowed, out=np.where(deviation > 0, np.inf, 0.0), where=allowed > 0)
-    return xr.Dataset(
-        {"used": ("comparison", share)},
-        coords={
-            "comparison": [readable(measurement.label) for measurement in measurements],
-            "role": ("comparison", [measurement.role for measurement in measurements]),
-            "words": ("comparison", [_words(measurement) for measurement in measurements]),
-        },
-    )
-
-
 def _words(measurement: Measurement) -> str:
     """The deviation in words, which depend on the kind of comparison."""
     deviation, allowed = f"{measurement.deviation:.2g}", f"{measurement.allowed:.2g}"
@@ -101,82 +58,93 @@ def _words(measurement: Measurement) -> str:
     return f"{measured}, {measurement.kind} {predicted}"
 
 
-def draw(dataset: xr.Dataset) -> Figure:
-    """Draw what `prepare` returns."""
-    lines = "line" in dataset.dims
-    close = bool(lines and dataset["difference"].notnull().any())
-    height = (6.4 if close else 5.0) if lines else 1.9 + 0.5 * dataset.sizes["comparison"]
-    figure = Figure(figsize=(8.0, height), layout="constrained")
-    grid = figure.add_gridspec(2 if close else 1, 1, height_ratios=(2.6, 1) if close else None)
-    axes = figure.add_subplot(grid[0])
-    (_draw_lines if lines else _draw_comparisons)(axes, dataset)
-    if close:
-        _draw_differences(figure.add_subplot(grid[1], sharex=axes), dataset)
-    if not lines or dataset.sizes["line"] > 1:
+def draw(verdict: Verdict) -> Figure:
+    """The claim's lines over one axis, or its comparisons where it has none."""
+    if verdict.reason:
+        raise InputError(f"there is nothing to draw: {verdict.reason}")
+    curve = verdict.curve
+    if curve is None:
+        figure = Figure(figsize=(8.0, 1.9 + 0.5 * len(verdict.measurements)), layout="constrained")
+        axes = figure.add_subplot()
+        _draw_comparisons(axes, verdict.measurements)
+    else:
+        differences = _differences(np.array(list(curve.lines.values()), np.float64), curve.log_y)
+        close = bool(np.isfinite(differences).any())
+        figure = Figure(figsize=(8.0, 6.4 if close else 5.0), layout="constrained")
+        grid = figure.add_gridspec(2 if close else 1, 1, height_ratios=(2.6, 1) if close else None)
+        axes = figure.add_subplot(grid[0])
+        _draw_lines(axes, curve)
+        if close:
+            _draw_differences(figure.add_subplot(grid[1], sharex=axes), curve.x, differences)
+    if curve is None or len(curve.lines) > 1:
         figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=2)
-    figure.suptitle(plain(dataset.attrs["title"], 100), fontsize=11)
-    axes.set_title(wrapped(dataset.attrs["statement"], 130 if lines else 90), fontsize=8)
+    figure.suptitle(plain(f"{verdict.id}: {verdict.verdict}", 100), fontsize=11)
+    axes.set_title(wrapped(readable(verdict.claim.statement), 90 if curve is None else 130), fontsize=8)
     return figure
 
 
-def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
-    for i, (name, joined) in enumerate(zip(dataset["line"].values, dataset["joined"].values, strict=True)):
-        values = dataset["value"].values[i]
-        few = len(values) <= 12 and dataset["joined"].values.all()
-        look: dict[str, Any] = {"linestyle": LINES[i % 7], "marker": "o" if few else None, "linewidth": 1.8}
-        if not joined:
+def _draw_lines(axes: Axes, curve: Curve) -> None:
+    for i, (name, values) in enumerate(curve.lines.items()):
+        look: dict[str, Any] = {"linestyle": LINES[i % 7], "linewidth": 1.8}
+        if len(values) <= 12 and not curve.dots:
+            look["marker"] = "o"
+        if name in curve.dots:
             look = {"linestyle": "none", "marker": MARKERS[i % 7], "markersize": 5, "fillstyle": "none", "zorder": 3}
-        axes.plot(dataset["x"].values, values, color=COLORS[i % 7], label=mathtext(str(name)), **look)
-    for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
+        axes.plot(curve.x, values, color=COLORS[i % 7], label=mathtext(readable(name)), **look)
+    for i, (name, place) in enumerate(curve.marks.items()):
         axes.axvline(place, color="gray", linestyle=":", linewidth=1)
         axes.text(
             place,
             0.98 - 0.06 * i,
-            f" {mathtext(name)}",
+            f" {mathtext(readable(name))}",
             fontsize=9,
             color="0.35",
             transform=axes.get_xaxis_transform(),
             va="top",
         )
-    axes.set_xscale("log" if dataset.attrs["log_x"] else "linear")
-    axes.set_yscale("log" if dataset.attrs["log_y"] else "linear")
+    axes.set_xscale("log" if curve.log_x else "linear")
+    axes.set_yscale("log" if curve.log_y else "linear")
     honest_axis(axes)
-    for axis, log in ((axes.xaxis, "log_x"), (axes.yaxis, "log_y")):
-        if not dataset.attrs[log]:
+    for axis, is_log in ((axes.xaxis, curve.log_x), (axes.yaxis, curve.log_y)):
+        if not is_log:
             axis.set_major_formatter("{x:g}")  # small numbers in full: readers overlook a factor beside the axis
         plain_ticks(axis)
-    axes.set_xlabel(mathtext(dataset.attrs["x_label"]))
-    axes.set_ylabel(wrapped(dataset.attrs["y_label"], 44))
+    axes.set_xlabel(mathtext(readable(curve.x_label)))
+    axes.set_ylabel(wrapped(readable(curve.y_label), 44))
     axes.grid(alpha=0.3)
 
 
-def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
+def _draw_differences(axes: Axes, x: NDArray[np.float64], differences: NDArray[np.float64]) -> None:
     """The relative difference between overlapping lines, each in its own color."""
-    for i, difference in enumerate(dataset["difference"].values):
+    positive = np.where(differences > 0, differences, np.nan)
+    for i, difference in enumerate(differences):
         if np.isfinite(difference).any():
-            shown = np.where(difference > 0, difference, np.nan)
-            axes.plot(dataset["x"].values, shown, color=COLORS[i % 7], linestyle="none", marker=".", markersize=4)
-    if not (dataset["difference"] > 0).any():
+            axes.plot(x, positive[i], color=COLORS[i % 7], linestyle="none", marker=".", markersize=4)
+    if not np.isfinite(positive).any():
         axes.text(0.5, 0.5, "no difference", transform=axes.transAxes, ha="center", va="center", fontsize=9)
         axes.set_yticks([])
     else:
         axes.set_yscale("log")
-        exponents = np.log10(dataset["difference"].where(dataset["difference"] > 0))
-        low = int(np.floor(exponents.min()))
-        axes.set_ylim(10.0**low, 10.0 ** max(low + 1, int(np.ceil(exponents.max()))))
+        low, high = np.floor(np.log10(np.nanmin(positive))), np.ceil(np.log10(np.nanmax(positive)))
+        axes.set_ylim(10.0**low, 10.0 ** max(low + 1, high))
         axes.yaxis.set_minor_formatter("")
     label(axes, y="relative\ndifference", title="relative difference between overlapping lines")
 
 
-def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
-    """A dot for each comparison on a log axis, or a triangle at its end for a ratio that it cannot show."""
-    used = dataset["used"].values
+def _draw_comparisons(axes: Axes, measurements: Sequence[Measurement]) -> None:
+    """A dot for each comparison on a log axis, or a triangle at its end for a ratio that it cannot show.
+
+    The ratio is that of the deviation to the allowed one; where none is allowed it is zero for none and infinite for
+    any.
+    """
+    deviation, allowed = (np.array([getattr(m, name) for m in measurements]) for name in ("deviation", "allowed"))
+    used = np.divide(deviation, allowed, out=np.where(deviation > 0, np.inf, 0.0), where=allowed > 0)
     inside = (used > 0) & (used <= MOST_USED)
     exact = not used.any()  # a logarithmic axis would have no place for any of them
     low = 0.0 if exact else 10 ** (np.floor(np.log10(used[inside].min(initial=0.1))) - 0.7)
     high = 1.5 if exact else 10 ** (np.ceil(np.log10(used[inside].max(initial=10.0))) + 0.7)
     places = np.arange(len(used))[::-1]
-    roles = dataset["role"].values
+    roles = np.array([measurement.role for measurement in measurements])
     for i, (role, words) in enumerate(ROLES.items()):
         for shape, in_shape in (("o", inside | exact), ("<", (used == 0) & (not exact)), (">", ~inside & (used != 0))):
             drawn = in_shape & (roles == role)
@@ -190,11 +158,11 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
     axes.set_xscale("linear" if exact else "log")
     axes.set_xlim(-0.05 if exact else low, high)
     axes.set_ylim(-0.6, len(used) - 0.4)
-    axes.set_yticks(places, [wrapped(str(words), 34) for words in dataset["comparison"].values], fontsize=8)
+    axes.set_yticks(places, [wrapped(readable(measurement.label), 34) for measurement in measurements], fontsize=8)
     axes.tick_params(axis="y", pad=8)  # beside the triangles
-    for place, words in zip(places, dataset["words"].values, strict=True):
+    for place, measurement in zip(places, measurements, strict=True):
         axes.annotate(
-            str(words).replace(", ", "\n"),
+            _words(measurement).replace(", ", "\n"),
             (1, place),
             xycoords=axes.get_yaxis_transform(),
             va="center",

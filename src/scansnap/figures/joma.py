@@ -18,7 +18,7 @@ from scansnap.claims.joma import correlation, entropy_flow, is_dense_again, rebo
 from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority, rise
-from scansnap.figures.style import color_bar, label, legend, line
+from scansnap.figures.style import COLOR_MAP, color_bar, label, legend, line
 from scansnap.systems.joma import JoMA
 from scansnap.theory import joma as laws
 
@@ -102,7 +102,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         of_target = dataset["law"].isel(component=i)
         law.plot(dataset["law_time"], of_target, **line(i // 3), label=f"$\\mu$ = {float(of_target['component']):.2f}")
     label(law, "time", "$v$", "law of homogeneous units (Figure 4)")
-    for i, (name, words) in enumerate((("law_entropy", "law"), ("joint_entropy", "joint flow, squared errors"))):
+    for i, (name, words) in enumerate((("law_entropy", "law"), ("joint_entropy", "joint flow,\nsquared errors"))):
         fall.plot(dataset["law_time"], dataset[name], **line(i), label=words)
     label(fall, "time", "entropy of $e^z$ (nat)", "sparse, then dense? (Figure 4)")
     shown = dataset["entropy"].isel(concentration=dataset.sizes["concentration"] // 2, time=slice(1, None))
@@ -114,10 +114,10 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes.set_xscale("log")
     for axes in (estimate, components, law):
         legend(axes)
-    legend(fall, loc="lower right")
+    legend(fall, loc="center right", bbox_to_anchor=(1, 0.72))  # between the lines
     legend(curves, title="$\\eta_Z/\\eta_V$")
     share = is_dense_again(dataset["entropy"].values).mean(-1)
-    image = phases.imshow(share, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=1)
+    image = phases.imshow(share, origin="lower", aspect="auto", cmap=COLOR_MAP, vmin=0, vmax=1)
     for (i, j), value in np.ndenumerate(share):
         shade = "black" if value > 0.5 else "white"
         phases.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=8, color=shade)

@@ -50,7 +50,7 @@ def claim(verdict: Verdict) -> Figure:
 
     if not isinstance(verdict, Verdict):
         raise InputError(f"verdict is {short_repr(verdict)}: give one of those that verify returns.")
-    return picture.draw(picture.prepare(verdict))
+    return picture.draw(verdict)
 
 
 @validated

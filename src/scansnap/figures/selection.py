@@ -87,13 +87,14 @@ def draw(dataset: xr.Dataset) -> Figure:
         for start in dataset["start"].values:
             path = dataset["path"].sel(example=example, start=start)
             axes.plot(path.sel(coordinate=0), path.sel(coordinate=1), color="0.5", linewidth=1.2)
+            axes.plot(*path.isel(step=0), ".", color="0.3", markersize=6)
         for i, (score, marker) in enumerate(zip((1.0, 0.9, third), "*sD", strict=True)):
             axes.plot(*keys[i], marker, color=COLORS[i], markersize=9, label=f"token with score {score:g}", zorder=3)
         for i, way in enumerate(dataset["direction"].values):
             far = 20 * way / np.linalg.norm(way)
             axes.plot((0, far[0]), (0, far[1]), "--", color=COLORS[i], linewidth=1.4, zorder=2)
         axes.set(xlim=(-4, 10), ylim=(-2, 10))
-        label(axes, x="$p_x$", y="$p_y$", title=f"paths of p, {example} example; dashed: ATT-SVM")
+        label(axes, x="$p_x$", y="$p_y$", title=f"paths of p from dots on, third score {third:g}; dashed: ATT-SVM")
         legend(axes, loc="upper right")
     angle, sets = panels[1]
     for i, lean in enumerate(dataset["lean"].values):
@@ -199,8 +200,8 @@ def draw_next_token(dataset: xr.Dataset) -> Figure:
     for axes in (both, inner):
         axes.set(xscale="log", xlim=TIMES[[0, -1]])
     handles, names = both.get_legend_handles_labels()
-    unique = dict(zip(names, handles, strict=True))
-    both.legend(unique.values(), unique.keys(), frameon=False, fontsize=8)
+    by_name = dict(zip(names, handles, strict=True))
+    legend(both, [by_name[name] for name in sorted(by_name)], sorted(by_name))
     label(both, x="time", y="logit z", title="between components gaps grow like ln t")
     label(inner, x="time", y="z less the component's mean", title="within components they settle (dots: predicted)")
     return figure

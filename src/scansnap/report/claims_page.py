@@ -93,7 +93,7 @@ def write_claims_page(page: Path, verdicts: Sequence[Verdict]) -> None:
     from scansnap.figures import claim
 
     html.check_page(page)
-    pictures = {verdict.id: html.png(claim.draw(claim.prepare(verdict))) for verdict in verdicts if not verdict.reason}
+    pictures = {verdict.id: html.png(claim.draw(verdict)) for verdict in verdicts if not verdict.reason}
     text = html.render(
         "claims_page.html.jinja",
         verdicts=verdicts,

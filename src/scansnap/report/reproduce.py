@@ -127,7 +127,7 @@ def reproduce(
 
     def add_verdict(verdict: Verdict) -> None:
         verdicts.append(verdict)
-        pictures[verdict.id] = html.png(claim_picture.draw(claim_picture.prepare(verdict)))
+        pictures[verdict.id] = html.png(claim_picture.draw(verdict))
         show_claim()
 
     with progress_bar("reproducing the paper", len(recipes) + CLAIM_WORK * len(selected), progress) as show:

@@ -146,7 +146,7 @@ def _sentences(given: IntArray, relation: int, answer: IntArray) -> IntArray:
 @quantity("class", needs=("decoder",), long_name="probability of each class's next token", full_precision=True)
 def answer_probability(now: Any) -> ArrayLike:
     """p(n|given) of classes with one contextual token, without a residual connection."""
-    return np.exp(_log_softmax(_given_rows(now))[:, np.arange(now.classes.num_classes), now.classes.next_token])
+    return np.exp(_log_probs(_given_rows(now))[:, np.arange(now.classes.num_classes), now.classes.next_token])
 
 
 @quantity(
@@ -161,7 +161,7 @@ def residual_answer_probability(now: Any) -> ArrayLike:
     order = np.argsort(classes.queries)
     query = order[np.searchsorted(classes.queries, classes.query, sorter=order)]
     logits = SHARE * (_given_rows(now) + now.query_decoder[:, 0, 0].astype(np.float64)[:, query])
-    return np.exp(_log_softmax(logits)[:, np.arange(classes.num_classes), classes.next_token])
+    return np.exp(_log_probs(logits)[:, np.arange(classes.num_classes), classes.next_token])
 
 
 def _given_rows(now: Any) -> FloatArray:
@@ -172,10 +172,10 @@ def _given_rows(now: Any) -> FloatArray:
     return now.decoder[:, 0, 0].astype(np.float64)[:, np.searchsorted(classes.contextual_tokens, classes.tokens)]
 
 
-def _log_softmax(logits: FloatArray) -> FloatArray:
-    top = logits.max(-1, keepdims=True)
-    rest: FloatArray = logits - top
-    return rest - np.log(np.exp(rest).sum(-1, keepdims=True))
+def _log_probs(logits: FloatArray) -> FloatArray:
+    from scipy.special import log_softmax  # takes long to import
+
+    return np.asarray(log_softmax(logits, -1))
 
 
 # --- quantities of the bilinear model --------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def asked_weight(now: State) -> ArrayLike:
 def asked_loss(now: State) -> ArrayLike:
     """The mean of -ln p(answer|given) over the asked sentences."""
     asked = now.system.asked  # type: ignore[attr-defined]
-    return -_log_softmax(_weights(now))[:, np.arange(len(asked)), asked[:, 2]].mean(-1)
+    return -_log_probs(_weights(now))[:, np.arange(len(asked)), asked[:, 2]].mean(-1)
 
 
 @quantity(long_name="share of the asked sentences that the model completes correctly")

@@ -63,9 +63,9 @@ def flat(now: State) -> FloatArray:
 @quantity("input", "token", long_name="attention")
 def attention(now: State) -> ArrayLike:
     """softmax(XWp) of every input."""
-    logits = np.einsum("rntp,rp->rnt", features(now.data), flat(now))
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    from scipy.special import softmax  # takes long to import
+
+    return softmax(np.einsum("rntp,rp->rnt", features(now.data), flat(now)), -1)
 
 
 @quantity("input", long_name="whether the token with most attention has the best score")

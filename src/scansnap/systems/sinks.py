@@ -167,7 +167,7 @@ def attention_on_start(now: State) -> ArrayLike:
     """a_i0 by the query's token, over the recorded sequences; NaN for tokens that do not occur."""
     system, tokens = now.system, np.asarray(now.data["tokens"])
     assert isinstance(system, BigramBackcopy)
-    weights = system.attention(now.parameters, tokens)[..., 1:, 0]
+    weights = system.attention(now.parameters, tokens)[..., 0]
     queries = tokens[:, :, 1:-1, None] == np.arange(system.tokens)
     with np.errstate(invalid="ignore"):
         return (weights[..., None] * queries).sum((1, 2)) / queries.sum((1, 2))
@@ -247,14 +247,11 @@ class BigramBackcopy(System):
         return {"tokens": drawn}
 
     def attention(self, parameters: Mapping[str, Any], tokens: NDArray[np.int64]) -> FloatArray:
-        """a (R, B, T + 1, T + 1) of sequences; the row of the start token, which predicts nothing, is 0."""
+        """a (R, B, T, T + 1) of the queries 1, ..., T of sequences."""
         import torch
 
         given = {name: torch.as_tensor(np.asarray(parameters[name], np.float64)) for name in ("scores", "previous")}
-        one_hot = self._one_hot(torch.as_tensor(tokens[..., :-1]), torch.float64)
-        weights = torch.zeros(*one_hot.shape[:3], one_hot.shape[2], dtype=torch.float64)
-        weights[..., 1:, :] = self._attention(given, one_hot)
-        return weights.numpy()
+        return self._attention(given, self._one_hot(torch.as_tensor(tokens[..., :-1]), torch.float64)).numpy()
 
     def _one_hot(self, tokens: Tensor, dtype: Any) -> Tensor:
         from torch.nn.functional import one_hot

@@ -128,7 +128,7 @@ def key_differences(keys: ArrayLike, selected: ArrayLike) -> FloatArray:
     """d_il = k_i,selected - k_il for all other tokens l, input after input: (n (T-1) x d) of keys (n x T x d)."""
     rows, chosen = numbers("keys", keys), np.asarray(selected, np.int64)
     own = rows[np.arange(len(rows)), chosen]
-    return (own[:, None] - rows)[_others(rows.shape[:2], chosen)]
+    return (own[:, None] - rows)[np.arange(rows.shape[1]) != chosen[:, None]]
 
 
 @formula
@@ -136,10 +136,6 @@ def score_gaps(scores: ArrayLike, selected: ArrayLike) -> FloatArray:
     """Delta_il = gamma_i,selected - gamma_il in the order of `key_differences`."""
     rows = matrix("scores", scores)
     return key_differences(rows[..., None], selected)[:, 0]
-
-
-def _others(shape: tuple[int, ...], selected: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return np.arange(shape[1]) != selected[:, None]
 
 
 @formula

@@ -73,6 +73,7 @@ def late_sink(
 
 def frozen_slope(target: FloatArray, frequency: FloatArray, value: FloatArray, *, copying: float) -> FloatArray:
     """(softmax(ln p + beta_0) - p) . (xi C - beta_0) of each run (R,): a sink with this frozen value grows if >= 0."""
-    weights = target * np.exp(value - value.max(-1, keepdims=True))
-    moved = weights / weights.sum(-1, keepdims=True) - target
+    from scipy.special import softmax  # takes long to import
+
+    moved = softmax(np.log(target) + value, -1) - target
     return np.asarray((moved * (copying * frequency.mean(1) - value)).sum(-1), np.float64)
