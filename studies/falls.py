@@ -1,7 +1,7 @@
 """When a distinct token's attention logit falls, against Theorem 2, in random settings under true SGD.
 
 python studies/falls.py drawn        the twelve settings of tests/theory/test_reduced_dynamics.py, eta_Y/eta_Z = 1000
-python studies/falls.py assumed      60 random settings that meet Assumption 2 at eta_Y/eta_Z = 1000, and 200 at 100
+python studies/falls.py assumed      1,000 random settings that meet Assumption 2 at eta_Y/eta_Z = 1000, and 200 at 100
 python studies/falls.py symmetric    1,200 random symmetric classes at eta_Y/eta_Z from 1 to 10
 
 A fall is a time at which dz/dt < 0.  For a token of one class its sign is that of the token's drive xi_nl, which is
@@ -87,7 +87,7 @@ def drawn() -> None:
 
 def assumed(vocab_size: int = 20_000, until: float = 1e9) -> None:
     """Random settings of three to five classes within Assumption 2, the same ones at both ratios."""
-    for ratio, wanted in ((1000, 60), (100, 200)):
+    for ratio, wanted in ((1000, 1000), (100, 200)):
         rng = np.random.default_rng(1)
         falls = []
         while len(falls) < wanted:

@@ -53,7 +53,7 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
     result = run("train --preset syn-small --seeds 0,1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("run 0 (lr_y 1, lr_z 1, seed 0): ok; loss 3.53 →")
+    assert lines[0].startswith("run 0 (lr_y 1, lr_z 1, momentum 0.9, seed 0): ok; loss 3.53 →")
     assert lines[-1].startswith("result: results/train-syn-small-")
     path = tmp_path / lines[-1].split()[1]
     picture = tmp_path / lines[-2].split()[1]
@@ -282,7 +282,7 @@ def test_a_system_s_result_is_named_and_its_quantities_are_explained(tmp_path) -
 def test_diverged_runs_are_named(tmp_path) -> None:
     result = run("train --preset syn-small --lr-y 1,1e39 --steps 5", cwd=tmp_path)
     assert result.returncode == 0
-    assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
+    assert "run 1 (lr_y 1e+39, lr_z 1, momentum 0.9, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
     assert "attention on common tokens 0.645 → not finite" in result.stdout
 

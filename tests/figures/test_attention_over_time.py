@@ -56,7 +56,7 @@ def test_it_marks_scan_and_snap_and_names_winners() -> None:
     story = stories(ds.isel(run=[1]))[0]
     froze = ss.measure.snaps(ds)["snap_step"].max(("layer", "head"))
     assert "= 5, $η_{Z}$ = 10, momentum 0.9, seed 0; run 1" in figure.get_suptitle()
-    assert f"{story.scan}, dashed" in figure.get_suptitle()
+    assert story.scan.replace(" on: ", " on (dashed): ") in figure.get_suptitle()
     first, last = (getattr(froze.max("class"), name)() for name in ("min", "max"))
     assert f"3 of 3 runs have snapped, between step {first:g} and step {last:g}" in figure.get_suptitle()
     for axes, winner, step in zip(figure.axes[:2], story.winners, froze.isel(run=1).values, strict=True):

@@ -26,6 +26,13 @@ def _result(shares: list[list[float]], kinds: list[str]) -> xr.Dataset:
     )
 
 
+def test_options_that_are_not_usual_are_said() -> None:
+    options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "progress": False}
+    assert summarize(ss.train("syn-small", **options))[0]["options"] == ""
+    other = ss.train("syn-small", **options, schedule="cosine", weight_decay=0.1, residual=True, heads=2)
+    assert summarize(other)[0]["options"] == "schedule cosine, weight decay 0.1, heads 2, residual"
+
+
 def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
     moving = [[0.5, 0.3, 0.2], [0.48, 0.32, 0.2], [0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.2, 0.6, 0.2], [0.1, 0.8, 0.1]]
     story = stories(_result(moving, ["common", "distinct", "distinct"]))[0]

@@ -188,7 +188,12 @@ def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "loss" in scansnap("train", *rates, "--steps", "20", "--store", "run.zarr")
     assert ss.load(tmp_path / "run.zarr").sizes["token"] == 4
     assert (tmp_path / "run.png").stat().st_size > 10_000
-    assert "product_conserved" in scansnap("verify", "--system", "product")
+    table = scansnap("verify", "--system", "product")
+    assert "product_conserved" in table
+    assert f"scansnap verify product_gradient --system product --from {file}" in table
+    in_full = scansnap("verify", "product_gradient", "--system", "product")
+    assert "checked on" not in in_full  # the classes of (Y, Z)
+    assert "assumptions: " not in in_full
     assert "loss" in scansnap("flow", *rates, "--times", "1,10,1e6")
     assert "loss" in scansnap("sweep", *rates[:6], "--steps", "5", "--lr-z", "0.1,0.2")
     assert "conserved" in scansnap("systems", "product")

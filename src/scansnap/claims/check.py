@@ -32,8 +32,8 @@ Role = Literal["assumed", "beyond", "corrected", "contrast"]
 Comparison = Literal["equal", "at most", "at least", "positive"]
 
 ROLES: dict[Role, str] = {
-    "assumed": "under its assumptions",
-    "beyond": "beyond its assumptions",
+    "assumed": "under the assumptions of its proof",
+    "beyond": "beyond its proof (true SGD, finite T, other rates)",
     "corrected": "as it should read",
     "contrast": "for comparison",
 }

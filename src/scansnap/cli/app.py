@@ -87,6 +87,8 @@ class SectionedCommand(TyperCommand):
                 from scansnap.dynamics.published import PUBLISHED
 
                 sections["Presets"] = [(name, experiment.about) for name, experiment in PUBLISHED.items()]
+            if parameter.name == "system":
+                sections.setdefault("Presets", []).append(("others", "Presets of other systems: scansnap systems."))
         sections["Presets"] = sections.pop("Presets", [])
         return {title: entries for title, entries in sections.items() if entries}
 

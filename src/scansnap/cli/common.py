@@ -95,7 +95,7 @@ def echo_result(path: Path, seconds: float | None = None, picture: Path | None =
     if picture is not None:
         echo(f"picture: {picture}")
     took = "" if seconds is None else f"{seconds:.1f} s; "
-    echo(f"result: {path}   ({took}open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+    echo(f"result: {path}   ({took}open it with scansnap.load or xarray.open_zarr)")
 
 
 def path_beside(store: Path, ending: str) -> Path:

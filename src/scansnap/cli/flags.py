@@ -70,7 +70,7 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
     declared = typer.Option(
         *names,
         help=help_text,
-        metavar=None if is_switch else _metavar(option, several=several and option.axis),
+        metavar=None if is_switch else form_of(option, several=several and option.axis),
         show_default=False,
         rich_help_panel=_panel(cls, name),
     )
@@ -99,7 +99,7 @@ def _default(cls: type[Options], name: str, option: Option, variants: Mapping[st
     )
 
 
-def _metavar(option: Option, *, several: bool) -> str:
+def form_of(option: Option, *, several: bool = False) -> str:
     """The form of a value in help, as `<int>,...`."""
     expected = option.type.inner if isinstance(option.type, OptionalType) else option.type
     forms = {IntegerType: "<int>", NumberType: "<float>", FlagType: "yes|no"}

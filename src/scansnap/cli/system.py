@@ -12,7 +12,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, read_flags
+from scansnap.cli.flags import Flag, form_of, read_flags
 from scansnap.dynamics.options import Rates, rate_option
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.systems.catalog import SYSTEMS
@@ -152,12 +152,12 @@ def run_system(
     dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
     seconds = time.perf_counter() - began
     drawn = common.save_picture(over_time.draw(dataset), picture or common.path_beside(path, ".png"), path)
-    runs = over_time.ends(dataset)
+    runs, axis = over_time.changes(dataset), "time" if "time" in dataset.dims else "step"
     if as_json:
         common.echo_json({**common.result_facts(path, drawn, seconds), "runs": runs})
         return
     for run in runs[: common.SHOWN_RUNS]:
-        changes = "; ".join(f"{name} {first:.4g} → {last:.4g}" for name, (first, last) in run["changes"].items())
+        changes = "; ".join(f"{name} {_words(change, axis)}" for name, change in run["changes"].items())
         rates = ", ".join(f"{name} {value:g}" for name, value in run["rates"].items())
         echo(f"run {run['run']} ({rates}, seed {run['seed']}): {run['status']}; {changes}")
     if len(runs) > common.SHOWN_RUNS:
@@ -166,6 +166,12 @@ def run_system(
         if (meaning := dataset[name].attrs.get("long_name", name)) != name:
             echo(f"  {name}: {meaning}")
     common.echo_result(path, seconds, drawn)
+
+
+def _words(change: Mapping[str, Any], axis: str) -> str:
+    """How a quantity changed, such as "1.57 → 0.79 (step 2,400) → 0.99"."""
+    turn = f"{change['turn']:.4g} ({axis} {change['turned_at']:,.6g}) → " if "turn" in change else ""
+    return f"{change['first']:.4g} → {turn}{change['last']:.4g}"
 
 
 def systems(
@@ -195,7 +201,10 @@ def _describe(system: System, name: str, as_json: bool) -> None:
     facts = {
         "title": system.title,
         "source": system.source,
-        "settings": {key: option.shell for key, option in options_of(type(system)).items()},
+        "settings": {
+            key: f"{option.shell} [{form_of(option)}, default: {getattr(system, key)}]"
+            for key, option in options_of(type(system)).items()
+        },
         "rates": list(system.rates),
         "quantities": [quantity.name for quantity in system.quantities],
         "invariants": [quantity.name for quantity in system.invariants],
@@ -204,7 +213,7 @@ def _describe(system: System, name: str, as_json: bool) -> None:
     if as_json:
         common.echo_json({name: facts})
         return
-    echo(f"{name}: {system.title} ({system.source})")
+    echo(f"{name}: {system.title}" + (f" ({system.source})" if system.source else ""))
     for title, entries in facts.items():
         if isinstance(entries, dict) and entries:
             echo(f"\n{title}:")

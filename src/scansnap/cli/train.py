@@ -261,7 +261,10 @@ def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
 
 def _run_in_words(run: dict[str, Any]) -> str:
     """The rates, the seed, the status and the first and last measures of a run."""
-    parts = [f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, seed {run['seed']}): {run['status']}"]
+    options = f"{run['options']}, " if run["options"] else ""
+    parts = [
+        f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, {options}seed {run['seed']}): {run['status']}"
+    ]
     if "diverged_step" in run:
         parts[0] += f" at step {run['diverged_step']}"
     labels = {"loss": "loss", "fresh_loss": "loss on fresh data"}
@@ -269,7 +272,7 @@ def _run_in_words(run: dict[str, Any]) -> str:
         labels |= {"favored_entropy": "entropy on favored tokens", "favored": "attention on favored tokens"}
     else:
         labels |= {"entropy": "entropy on distinct tokens", "common": "attention on common tokens"}
-    for key, label in {**labels, "top": "largest attention"}.items():
+    for key, label in {**labels, "top": "largest attention (mean of classes)"}.items():
         first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
         if first is not None:
             parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")

@@ -124,8 +124,8 @@ def verify(
         echo(f"{count_verdicts(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
             echo(_categories(verdicts))
-        own = "" if claims_file is None else f" --from {claims_file}"
-        name = "theorem_3" if claims_file is None else verdicts[0].id
+        own = (f" --system {system}" if system else "") + (f" --from {claims_file}" if claims_file else "")
+        name = verdicts[0].id if own else "theorem_3"
         echo(
             f"for one claim in full, with a picture: scansnap verify {name}{own}; "
             f"for programs: scansnap verify{own} --json"
@@ -191,8 +191,9 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
         f"  {readable(claim.statement)}",
         f"  category:   {claim.category} ({CATEGORIES[claim.category]}), in its own setting",
         f"  conditions: {readable(claim.conditions)}",
-        f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
     ]
+    if claim.depends_on != "nothing":
+        lines.append(f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}")
     if claim.depends_on.startswith("the classes"):
         lines[-1] += f"; {classes_in_words(setting.classes)}"
     if claim.how:
@@ -219,8 +220,9 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
     accepted = f"all met (ten times is taken for much larger; η_Y/η_Z = {setting.lr_y / setting.lr_z:.6g})"
-    lines.append("  the paper's assumptions: " + ("not met are" if broken else accepted))
-    lines += [readable(f"    {assumption.statement}: {assumption.advice}") for assumption in broken]
+    if claim.depends_on != "nothing":
+        lines.append("  the paper's assumptions: " + ("not met are" if broken else accepted))
+        lines += [readable(f"    {assumption.statement}: {assumption.advice}") for assumption in broken]
     error = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
     noticed = not own_claim or verdict.notices_wrong_factor()
     lines.append(f"  {error} in the prediction would {'' if noticed else 'NOT '}be noticed")

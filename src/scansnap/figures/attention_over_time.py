@@ -8,8 +8,6 @@ take their place.  Updates are on a linear axis, the time of flows, which spans 
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -29,7 +27,7 @@ from scansnap.figures.style import (
     plain_ticks,
 )
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
-from scansnap.results.story import of_all_runs, stories
+from scansnap.results.story import of_all_runs, options_in_words, stories
 from scansnap.runtime.errors import InputError
 
 TOKEN_NAME = 24
@@ -157,7 +155,7 @@ def draw(dataset: xr.Dataset) -> Figure:
 def _title(dataset: xr.Dataset, axis: str) -> list[str]:
     """The setting, what became of common tokens, and what became of all runs, if there are several."""
     rates = mathtext(f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}")
-    setting = f"{rates}{_rule(dataset)}"
+    setting = f"{rates}{plain(options_in_words(dataset.attrs), 120)}"
     panels = dataset.sizes["class"]
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     if str(dataset["status"].values) != "ok":
@@ -165,20 +163,13 @@ def _title(dataset: xr.Dataset, axis: str) -> list[str]:
     if dataset.attrs["num_runs"] > 1:
         shown += f"; run {int(dataset['run'])}"
     what = "training" if axis == "step" else "time"
-    lines = [f"Attention over {what}: {setting}, seed {int(dataset['seed'])}{shown}", dataset.attrs["story"]]
+    story = dataset.attrs["story"]
     if np.isfinite(dataset["scan"]):
-        lines[1] += ", dashed"
+        story = story.replace(" on: ", " on (dashed): ")
+    lines = [f"Attention over {what}: {setting}, seed {int(dataset['seed'])}{shown}", story]
     if not dataset["entropy"].notnull().any():
         lines[1] = "no token tells the next tokens apart, so there is no entropy to show"
     return [*lines, _runs(dataset, axis)] if dataset.attrs["num_runs"] > 1 else lines
-
-
-def _rule(dataset: xr.Dataset) -> str:
-    """The update rule, if it is not plain SGD."""
-    options = json.loads(dataset.attrs.get("options", "{}"))
-    name = options.get("optimizer") or "sgd"
-    momentum = f", momentum {options['momentum']:g}" if options.get("momentum") else ""
-    return momentum if name == "sgd" else f", {plain(name, 20)}{momentum}"
 
 
 def _panel_title(of_class: xr.Dataset, axis: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from scansnap.figures.style import label, legend, line, plain
 
@@ -22,7 +23,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     """Draw each variable: the runs where it is one number, and otherwise the entries of the first run."""
     from matplotlib.figure import Figure as NewFigure
 
-    axis = "time" if "time" in dataset.dims else "step"
+    dataset, axis = _without_single_entries(dataset)
     names = sorted(map(str, dataset.data_vars), key=lambda name: name != "loss")  # the loss first
     rows = math.ceil(len(names) / 3)
     figure = NewFigure(figsize=(3.4 * min(len(names), 3), 2.6 * rows), layout="constrained")
@@ -58,9 +59,20 @@ def _name(entry: xr.DataArray, entries: list[str]) -> str:
     return ", ".join(f"{dim} {plain(entry[dim].item(), 12)}" for dim in entries)
 
 
-def ends(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """Each run's rates, seed, status, and the first and last value of every quantity that is one number."""
+def _without_single_entries(dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
+    """The dataset without dimensions of one entry, such as the only query, and the name of its time axis."""
     axis = "time" if "time" in dataset.dims else "step"
+    single = [dim for dim, size in dataset.sizes.items() if size == 1 and dim not in ("run", axis)]
+    return dataset.squeeze(single, drop=True), axis
+
+
+def changes(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """Each run's rates, seed, status, and how every quantity that is one number changed.
+
+    Those are its first and last value, and between them its most extreme one with its step or time, if that lies beyond
+    both by more than a tenth of the range.
+    """
+    dataset, axis = _without_single_entries(dataset)
     scalars = [str(name) for name, values in dataset.data_vars.items() if set(values.dims) == {"run", axis}]
     rates = [str(name) for name in dataset.coords if str(name).startswith("lr")]
     return [
@@ -69,7 +81,19 @@ def ends(dataset: xr.Dataset) -> list[dict[str, Any]]:
             "rates": {name: float(dataset[name][r]) for name in rates},
             "seed": int(dataset["seed"][r]),
             "status": str(dataset["status"].values[r]),
-            "changes": {name: [float(dataset[name].isel({"run": r, axis: i})) for i in (0, -1)] for name in scalars},
+            "changes": {name: _change(dataset[name].values[r], dataset[axis].values) for name in scalars},
         }
         for r in range(dataset.sizes["run"])
     ]
+
+
+def _change(values: NDArray[Any], times: NDArray[Any]) -> dict[str, Any]:
+    first, last = float(values[0]), float(values[-1])
+    change: dict[str, Any] = {"first": first, "last": last}
+    if not np.isfinite(values).all():
+        return change
+    beyond = np.maximum(values - max(first, last), min(first, last) - values)
+    turn = int(beyond.argmax())
+    if beyond[turn] > 0.1 * np.ptp(values):
+        change |= {"turn": float(values[turn]), "turned_at": times[turn].item()}
+    return change

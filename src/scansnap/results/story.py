@@ -11,6 +11,8 @@ If classes share every token, none is distinct.  The story is then about the tok
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +35,20 @@ ADVICE = {
     "too short": "record more often",
 }
 """What to do where there is no snap, by the status of a pattern without one."""
+
+USUAL = {
+    "optimizer": "sgd",
+    "momentum": None,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "clip": None,
+    "layers": 1,
+    "heads": 1,
+    "residual": False,
+    "normalization": "l2",
+    "decoder_gradient": "true",
+}
+"""Options that a run is described by if they differ from these."""
 
 COMMON = "common tokens"
 NOT_FAVORED = "tokens that are not favored"
@@ -245,12 +261,25 @@ def _told(story: Story) -> dict[str, Any]:
     }
 
 
+def options_in_words(attrs: Mapping[str, Any]) -> str:
+    """The options besides the rates that decide how a run trains, where they are not the usual ones."""
+    options = json.loads(attrs.get("options", "{}"))
+    words = ""
+    for name, usual in USUAL.items():
+        value = options.get(name)
+        if value not in (usual, None):
+            shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"
+            words += f", {name.replace('_', ' ')}{shown}"
+    return words
+
+
 def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "run": int(run["run"]),
         "lr_y": float(run["lr_y"]),
         "lr_z": float(run["lr_z"]),
         "seed": int(run["seed"]),
+        "options": options_in_words(run.attrs).removeprefix(", "),
         "status": str(run["status"].values),
     }
     if int(run.get("diverged_step", -1)) >= 0:

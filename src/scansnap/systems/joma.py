@@ -108,7 +108,7 @@ class JoMA(System):
         "joma": Preset(
             "attention becomes sparse, then denser again, because it learns a hundred times as fast as hidden units",
             {"concentration": 0.3},
-            train={"lr_v": 0.1, "lr_z": 10.0, "steps": 8000, "seeds": (0, 1)},
+            train={"lr_v": 0.02, "lr_z": 2.0, "steps": 12_000, "record_every": 100, "seeds": (0, 5)},
             flow={"lr_v": 1.0, "lr_z": 100.0, "times": tuple(np.geomspace(1, 1e6, 25).tolist())},
         ),
         "joma-figure-2": Preset(
