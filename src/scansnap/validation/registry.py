@@ -36,6 +36,9 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
         self._methods = methods
         self._makers: dict[str, Callable[[], Member]] = {}
 
+    def __repr__(self) -> str:
+        return f"<{self._what}: {', '.join(self._makers)}>"
+
     def register(self, name: str) -> Callable[[Defined], Defined]:
         """A decorator that adds a member under a name: a class or function that makes it without arguments, or itself.
 
