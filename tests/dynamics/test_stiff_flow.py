@@ -90,9 +90,9 @@ def test_syn_medium_at_drawn_rates() -> None:
 @pytest.mark.parametrize("more", [{"residual": True}, {"normalization": "layer"}, {"heads": 2, "init": "uniform"}])
 def test_other_layers_at_the_stiffest_rates(more: dict) -> None:
     """Within 60,000 evaluations: rounding that added up in the sum of the logits would take several times as many."""
-    from scansnap.dynamics import flow as flowing
+    from scansnap.dynamics import yz_flow
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flowing, "MOST_EVALUATIONS", 60_000)
+        patch.setattr(yz_flow, "MOST_EVALUATIONS", 60_000)
         ds = ss.flow("syn-medium-1", lr_y=1e-6, lr_z=1e6, times=[1.0, 1e12], record="loss", **more)
     assert ds["status"].values.tolist() == ["ok"]

@@ -131,7 +131,7 @@ def _residual_flow(facts: Facts) -> xr.Dataset:
 
 # --- the bilinear model ----------------------------------------------------------------------------------------------
 
-TIMES = np.array([0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
+TIMES = np.array([0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
 
 
 def _bilinear(check: Check, system: Reversal, seeds: int = 8) -> xr.Dataset:
@@ -249,7 +249,7 @@ def reversal_bilinear_law(check: Check) -> None:
             )
             name = f"{pairs} pairs, {both} both ways, width {system.width}"
             exponent = np.log(asked) / np.log(trained)
-            check.equal(f"exponent at the start, {name}", first, exponent[:, 0], tolerance=0.1)
+            check.equal(f"exponent at the start, {name}", first, exponent[:, 0], tolerance=0.02)
             up = first > 0
             bound = trained[up] ** first[up, None]
             check.at_least(f"reversed loss over its start, {name}", asked[up], bound * (1 - 1e-9))
