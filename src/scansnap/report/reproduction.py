@@ -29,7 +29,8 @@ MAIN_POINTS = (
         {
             "theorem_4": r"Attention moves like $\ln t$ up to a time $t'_0$ and like $\ln \ln t$ from $t_0$ on, and "
             "gets as far as the formula says.",
-            "winner_takes_all": "In one symmetric setting, attention does not become winner-takes-all though its logits grow without bound.",
+            "winner_takes_all": "In one symmetric setting, attention does not become winner-takes-all though its "
+            "logits grow without bound.",
         },
     ),
     (
