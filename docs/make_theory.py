@@ -23,9 +23,10 @@ from typing import Any
 
 from stored_numbers import read_reproduction, store_claims
 
-from scansnap.claims.check import Setting
+from scansnap.claims.check import Setting, assumed_setting, classes_in_words
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Claim, Verdict
 from scansnap.claims.verify import paper_claims, verify
+from scansnap.data.synthetic import syn_small
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
 from scansnap.runtime.formulas import readable
@@ -36,7 +37,7 @@ IMAGES = HERE / "images" / "claims"
 FILLED = (HERE / "summary.md", HERE / "disagreements.md")
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent) -->)(.*?)(<!-- end -->)")
+NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent|share) -->)(.*?)(<!-- end -->)")
 COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 EVERY = "every_claim"
 """The name under which the index has its table."""
@@ -50,6 +51,8 @@ STUDIES = {
 """The studies that coverage.toml names, in words."""
 USUAL = (3, 1600, 0.5, 0.0005)
 """K, M and the rates of the setting that the index gives."""
+USUAL_CLASSES = {classes_in_words(classes) for classes in (assumed_setting().classes, syn_small())}
+"""What the index says of classes with $K = 3$, and of the published ones."""
 
 
 def main(*ids: str) -> list[Verdict]:
@@ -102,11 +105,11 @@ def filled(text: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def number(verdict: Verdict, label: str, field: str) -> str:
-    """A field of a claim's measurement to two digits; percent is the deviation as such."""
+    """A field of a claim's measurement to two digits; percent is the deviation in percent, share the measured value."""
     (measurement,) = [m for m in verdict.measurements if readable(m.label) == label]
-    if field == "percent":
-        return f"{100 * measurement.deviation:.2g}%"
-    value = getattr(measurement, field)
+    value = getattr(measurement, {"percent": "deviation", "share": "measured"}.get(field, field))
+    if field in ("percent", "share"):
+        return f"{100 * value:.2g}%" if value < 1 else f"{100 * value:.0f}%"
     return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
 
 
@@ -180,9 +183,12 @@ def _anchor(text: str) -> str:
 def setting_words(claim: Claim, setting: Setting) -> str:
     """As much of the setting as the claim depends on, in TeX; nothing for the setting that the index gives."""
     numbers = (setting.classes.num_classes, setting.classes.vocab_size, setting.lr_y, setting.lr_z)
-    if claim.depends_on == "nothing" or numbers == USUAL:
+    classes = classes_in_words(setting.classes)
+    unusual = claim.depends_on.startswith("the classes") and classes not in USUAL_CLASSES
+    if claim.depends_on == "nothing" or (numbers == USUAL and not unusual):
         return ""
-    return rf" Setting: $K={numbers[0]}$, $M={numbers[1]}$, $\eta_Y={numbers[2]:g}$, $\eta_Z={numbers[3]:g}$."
+    words = rf" Setting: $K={numbers[0]}$, $M={numbers[1]}$, $\eta_Y={numbers[2]:g}$, $\eta_Z={numbers[3]:g}$"
+    return f"{words}, {classes}." if unusual else f"{words}."
 
 
 def _section(verdict: Verdict) -> str:

@@ -89,7 +89,8 @@ def test_own_parts_are_short_and_run(section: str, tmp_path, programs: Programs)
     file = tmp_path / "parts.py"
     file.write_text("".join(blocks(INTRODUCTION, "python")) + example)
     programs.run(file.read_text(), tmp_path)
-    for command in re.findall(r"`(scansnap figure [^`]*)`", section):
+    written = "".join(blocks(section, "bash")).splitlines()
+    for command in [*written, *re.findall(r"`(scansnap figure [^`]*)`", section)]:
         run_command(programs, re.sub(r"--from \S+", f"--from {file}", command), tmp_path)
 
 
@@ -111,6 +112,7 @@ def test_every_kind_of_part_has_an_example() -> None:
         "An attention map",
         "A normalization, a residual connection",
         "A quantity",
+        "A system",
         "A claim",
         "Data",
         "A figure",
