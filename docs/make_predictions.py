@@ -153,8 +153,6 @@ def _table(lines: list[list[str]]) -> str:
 
 PAGE_WORDS = """# Predictions on WikiText-2: the results
 
-**You will learn** in which models a prediction from counts holds, and which change breaks it.
-
 Written by `docs/make_predictions.py` from the study `studies/prediction.py`. It is small: {tokens:,} tokens,
 {types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. $(Y, Z)$ is the paper's model, with a
 decoder $Y$ and attention logits $Z$. The constants of `settled` were tuned on the first {tokens:,} tokens of

@@ -35,8 +35,6 @@ EXCUSED = (UNMET, INAPPLICABLE)
 INTRODUCTION = """\
 # Stability
 
-**You will learn** whether the verdicts depend on seeds and settings.
-
 `python docs/make_stability.py` checks every claim with ten seeds, with $\\eta_Y$, $\\eta_Z$ and $M$ twice and half as
 large, one at a time, and on two classes of unequal probabilities that meet Assumption 2. The table counts the claims
 that use what was changed. *same* is the verdict of the claim's own setting, with every correction confirmed.
