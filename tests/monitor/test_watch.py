@@ -41,7 +41,7 @@ def walk(watch: Watch, *steps: int) -> None:
 def test_steps_only_grow() -> None:
     watch = ss.watch(model(), probe=ids(), every=10)
     watch.step(25)
-    with pytest.warns(UserWarning, match="step 3 was told after step 25, so there is no snapshot") as said:
+    with pytest.warns(UserWarning, match="step 3 comes after step 25: no snapshots are taken until step 25") as said:
         walk(watch, 3, 10, 20)  # as if each epoch counted anew
     assert len(said) == 1
     watch.step()
@@ -50,7 +50,7 @@ def test_steps_only_grow() -> None:
     with pytest.raises(InputError, match=r"step is 30\.5: give the number"):
         watch.step(30.5)  # type: ignore[arg-type]
     strict = ss.watch(model(), probe=ids(), errors="raise")
-    with pytest.raises(InputError, match="step 3 was told after step 9"):
+    with pytest.raises(InputError, match="step 3 comes after step 9"):
         walk(strict, 9, 3)
 
 
@@ -80,6 +80,29 @@ def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced()
     assert watch.dataset["step"].values.tolist() == [0, 1]
     with pytest.raises(InputError, match="before the first step"):
         watch.attention(handmade.layers[0])
+
+
+def test_a_model_without_attention_is_said_at_once() -> None:
+    with pytest.warns(UserWarning, match=r"no attention was captured in Linear \(0 of 0 .* before the first step"):
+        watch = ss.watch(plain := nn.Linear(12, 12), probe=torch.randn(2, 7, 12))
+    watch.attention(plain)
+    with pytest.raises(InputError, match="Linear was announced but computes no softmax over keys: give queries_and_k"):
+        watch.step()
+    mixed = nn.Sequential(plain, ByHand())
+    watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
+    watch.attention(*mixed)
+    with pytest.warns(UserWarning, match="1 of 2 attention modules captured; not captured: 0; announce .*queries_and"):
+        watch.step()
+
+
+def test_announcements_are_checked() -> None:
+    model = nn.Sequential(ByHand())
+    watch = ss.watch(model, probe=torch.randn(2, 7, 12))
+    with pytest.raises(InputError, match="Linear is not a module of this model"):
+        watch.attention(nn.Linear(2, 2))
+    for wrong in (lambda module, x: x, lambda module, x: module.project(x)[:1], lambda module, x: ([1], [2])):
+        with pytest.raises(InputError, match=r"queries_and_keys returned \w+ for ByHand: return a tuple of two"):
+            ss.watch(model, probe=torch.randn(2, 7, 12)).attention(model[0], queries_and_keys=wrong)
 
 
 def test_probes_of_every_form_are_the_same() -> None:

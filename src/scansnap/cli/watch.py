@@ -119,7 +119,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) wrote of one run.")],
     second: Annotated[Path, typer.Argument(help="The same of another run.")],
     by_rate: Annotated[
-        bool, typer.Option("--by-rate", help="Align by learning rate times steps instead of by step.")
+        bool, typer.Option("--by-rate", help="Align by the sum of the learning rates so far, not by step.")
     ] = False,
     tolerance: Annotated[
         float, typer.Option("--tolerance", min=0, help="The largest difference that counts as none.")
