@@ -424,7 +424,7 @@ def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:
     assert watch.dataset["step"].values.tolist() == [0, 3, 6, 12]
     assert watch.seen == tuple(watch.dataset["module"].values) == ("blocks.0.attn", "blocks.1.attn")
     assert watch.coverage == watch.dataset.attrs["coverage"] == "2 of 2 attention modules captured"
-    some = ss.watch(model(), probe=ids(), every=10)
+    some = ss.watch(model(), probe=ids(), every=10, record="entropy")
     walk(some, 0, 0, 9, 10, 10, 16, 24, 31, 39, 60, 61)
     assert some.dataset["step"].values.tolist() == [0, 10, 24, 31, 60]
 
@@ -449,7 +449,9 @@ def test_a_closed_watch_refuses_steps() -> None:
         ({"probe": (ids(), 1, 2)}, r"GPT cannot be run on the probe \(.*\): give what it is called with"),
         ({"probe": [ids(), torch.zeros(3)]}, r"GPT cannot be run on the probe \("),  # a loader's inputs and targets
         ({"probe": []}, "probe"),
-        ({"probe": "text"}, "probe"),
+        ({"probe": ids(0)}, "the probe is empty: give at least one window"),
+        ({"probe": "text"}, "the probe is text: tokenize it first"),
+        ({"probe": ids().numpy()}, r"give torch\.from_numpy\(\.\.\.\) of it"),
         ({"probe": ids(3, 1)}, "the probe has one token"),
         ({"record": ("entropi",)}, "did you mean 'entropy'"),
         ({"record": ("entropy", "entropy")}, "twice"),
@@ -459,6 +461,14 @@ def test_a_closed_watch_refuses_steps() -> None:
 def test_mistakes_are_answered_in_a_sentence(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         ss.watch(**{"model": model(), "probe": ids(), **wrong})
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"), [("a", "loss is 'a': give a number"), (torch.zeros(3), "loss has 3 numbers: give its mean")]
+)
+def test_a_loss_is_one_number(loss: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        ss.watch(model(), probe=ids()).step(loss=loss)
 
 
 def test_a_snapshot_that_fails_is_recorded_as_missing() -> None:
@@ -516,5 +526,5 @@ def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:
     assert "pattern" not in watch.dataset
     np.testing.assert_array_equal(watch.dataset["loss"], [math.nan, 2.0, 2.0])
     assert watch.dataset["learning_rate"].values.tolist() == [0.5, 0.5, 0.25]
-    with pytest.raises(ss.StoreError, match="was begun without 'pattern'"):
+    with pytest.raises(ss.StoreError, match="was begun without 'pattern': give the same record= and pattern="):
         ss.watch(gpt, **options | {"pattern": True})

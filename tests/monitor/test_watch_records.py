@@ -125,7 +125,7 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
         ss.watch(GPT(), probe=PROBE, store=path)
     first.close()
     for refused, sentence in (
-        ({"model": GPT(layers=3), "probe": PROBE}, "at another model"),
+        ({"model": GPT(layers=3), "probe": PROBE}, "model with 2 layers of 2 heads, and this one has 3 of 2"),
         ({"model": GPT(), "probe": 1 - PROBE % 2}, "on another probe, 'a tensor of 2 x 12' with other numbers"),
         ({"model": GPT(), "probe": PROBE, "tokens": lambda token: "x"}, "on another probe, with another 'token'"),
     ):

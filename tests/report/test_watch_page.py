@@ -191,6 +191,8 @@ def test_refusals(watched: xr.Dataset, tmp_path) -> None:
     (tmp_path / "mine.html").write_text("mine")
     with pytest.raises(ss.StoreError, match="did not write"):
         write_watch_page(tmp_path / "mine.html", watched)
+    with pytest.raises(ss.InputError, match=r"dataset is int: give a Dataset, such as watch\.dataset"):
+        write_watch_page(tmp_path / "page.html", 1)  # type: ignore[arg-type]
     with pytest.raises(ss.InputError, match="no snapshots yet"):
         write_watch_page(tmp_path / "page.html", watched.isel(step=slice(0)))
     write_watch_page(tmp_path / "page.html", watched)

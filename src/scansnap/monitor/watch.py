@@ -82,7 +82,7 @@ def watch(
     probe: object,
     every: Annotated[int, IntegerType({"least": 1})] = 50,
     store: str | Path | None = None,
-    record: Sequence[str | HeadQuantity] = ("default",),
+    record: str | Sequence[str | HeadQuantity] = ("default",),
     rows: Annotated[int | None, OptionalType(IntegerType({"least": 1}))] = 256,
     tokens: TokenNames | None = None,
     errors: Literal["record", "raise"] = "record",
@@ -108,7 +108,7 @@ def watch(
     store : path, optional
         Where snapshots are written as they are taken (zarr); an existing store is continued from its last step.
         To begin anew, delete it or give another.
-    record : sequence
+    record : sequence or str
         Names of quantities, or `HeadQuantity` objects; "default" stands for those that are recorded without asking.
     rows : int, optional
         Rows of attention that a snapshot measures in each head; None measures all.
@@ -221,7 +221,7 @@ class Watch:
         if self._notice is not None:
             self._say()
         if loss is not None:
-            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
+            self._loss = _one_number(loss)
         before = self._step
         self._step = step = before + 1 if step is None else self._checked(step)
         if self._pending is not None:
@@ -582,6 +582,16 @@ def _warn(sentence: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, stacklevel=level)
+
+
+def _one_number(loss: Tensor | float) -> Tensor | float:
+    """A loss without its graph; a tensor is not read, because a GPU may still compute it."""
+    if isinstance(loss, Tensor) and loss.numel() != 1:
+        raise InputError(f"loss has {loss.numel()} numbers: give its mean.")
+    try:
+        return loss.detach() if isinstance(loss, Tensor) else float(loss)
+    except (TypeError, ValueError):
+        raise InputError(f"loss is {short_repr(loss)}: give a number, or a tensor that has one.") from None
 
 
 def _is_done(pending: PendingSnapshot) -> bool:
