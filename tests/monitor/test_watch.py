@@ -102,7 +102,9 @@ def test_announcements_are_checked() -> None:
         watch.attention(nn.Linear(2, 2))
     for wrong in (lambda module, x: x, lambda module, x: module.project(x)[:1], lambda module, x: ([1], [2])):
         with pytest.raises(InputError, match=r"queries_and_keys returned \w+ for ByHand: return a tuple of two"):
-            ss.watch(model, probe=torch.randn(2, 7, 12)).attention(model[0], queries_and_keys=wrong)
+            watch.attention(model[0], queries_and_keys=wrong)
+    watch.attention(model[0], queries_and_keys=lambda module, x: module.project(x)[:2])
+    assert watch.seen == ("0",)
 
 
 def test_probes_of_every_form_are_the_same() -> None:

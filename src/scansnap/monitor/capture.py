@@ -281,7 +281,8 @@ class Capture(TorchFunctionMode):
                     f"queries_and_keys returned {type_name(returned)} for {type(module).__name__}: return a tuple of "
                     "two tensors, queries and keys, and a mask or bias if need be."
                 )
-            query, key, bias = *returned, *[None] * (3 - len(returned))
+            query, key, *added = returned
+            bias = added[0] if added else None
             call, _ = fused_call(query, key, key, bias, 0.0, announced.is_causal, announced.scale)
             self.record(module, None, replace(in_four_axes(call, self._windows), value=None), lambda: None)
 

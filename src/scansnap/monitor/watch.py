@@ -272,12 +272,17 @@ class Watch:
             if not any(module is own for own in self._model.modules()):
                 raise InputError(f"{type_name(module)} is not a module of this model: announce those that it has.")
         self._record()
+        before = list(self._taker.announced)
         self._taker.announced += [AnnouncedModule(module, queries_and_keys, scale, is_causal) for module in modules]
         if self.continues_from is None:  # what was captured without these modules is captured again with them
             self._snapshots.clear()
             if self._store is not None:
                 self._store.clear()
-        self._begin()
+        try:
+            self._begin()
+        except Exception:
+            self._taker.announced = before  # so that it can be announced again with another function
+            raise
 
     @property
     def seen(self) -> tuple[str, ...]:
