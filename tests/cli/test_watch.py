@@ -40,6 +40,7 @@ def test_show_once(command, store, capsys) -> None:
     assert command("watch", "show", store, "--once", "--quantity", "first_token") == 0
     shown = capsys.readouterr().out
     assert "snapshot 3 at step 100" in shown
+    assert "next at" not in shown
     assert "sink" in shown
 
 
@@ -74,7 +75,7 @@ def test_show_ones_own_verdicts(command, store, capsys, tmp_path) -> None:
     try:
         words = ("watch", "show", store, "--from", tmp_path / "mine.py")
         assert command(*words, "--once") == 0
-        assert "alarm: layer 0, all 2 heads: eager since step 0: it is mine" in capsys.readouterr().out
+        assert "alarm: layer 0, both heads: eager since step 0: it is mine" in capsys.readouterr().out
         assert command(*words, "--page", tmp_path / "page.html") == 0
         assert "4 heads are <strong>eager</strong>" in (tmp_path / "page.html").read_text()
     finally:
@@ -141,13 +142,20 @@ def test_compare(command, store, tmp_path, capsys) -> None:
         other.append(look(25 * i, weights).assign_attrs(version_scansnap="0"))
     other.close()
     assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
-    assert capsys.readouterr().out.splitlines() == ["step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95"]
+    assert capsys.readouterr().out.splitlines() == [
+        "GPT, steps 0 to 100, and GPT, steps 0 to 100: compared at 3 snapshots of the first in normalized_entropy, "
+        "top_1, first_token, previous_token, prefix_matching, learned_sink",
+        "step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95",
+    ]
+    assert command("watch", "compare", store, store) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "no quantity differs by more than 0.1 and stays different until the last common snapshot"
     small = SnapshotStore(tmp_path / "small.zarr")
     for i in range(5):
         small.append(look(25 * i, np.stack([first(12, 0.9), first(12, 0.6)])[None]))
     small.close()
     assert command("watch", "compare", store, tmp_path / "small.zarr") == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().out.splitlines()[1:] == [
         "layers x heads are 2 x 2 and 1 x 2: only means and extremes over all heads are compared",
         "step 0: mean of all heads: normalized_entropy 0.24 and 0.45",
         "step 0: largest of all heads: normalized_entropy 0.24 and 0.65",

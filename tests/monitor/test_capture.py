@@ -221,6 +221,8 @@ def test_attention_by_hand(way: str) -> None:
         options = {"queries_and_keys": lambda module, x: module.project(x)[:2], "is_causal": True}
     watch = capture(model, x, lambda watch: watch.attention(*model, **options))
     assert watch.seen == ("0", "1")
+    unchecked = ", 2 of them by your function, which cannot be checked" if options else ""
+    assert watch.coverage == f"2 of 2 attention modules captured{unchecked}"
     with torch.no_grad():
         q, k, _ = model[0].project(x)
     assert_weights(patterns(watch)["0"], exact(q, k, CAUSAL)[0])

@@ -88,7 +88,10 @@ def test_another_model_is_refused(tmp_path) -> None:
     parts = looks(2)
     write(tmp_path / "a.zarr", parts)
     for other, sentence in (
-        (look(50, np.ones((3, 4, 8, 8)) / 8), "snapshots at another model, with another 'head'"),
+        (
+            look(50, np.ones((3, 4, 8, 8)) / 8),
+            "model with 3 layers of 2 heads, and this one has 3 of 4: give another",
+        ),
         (parts[1].assign_coords(step=[50], module=("layer", ["x", "y", "z"])), "another model, with another 'module'"),
         (parts[1].assign_coords(step=[50]).assign_attrs(model="BERT"), "with model 'GPT' and not 'BERT'"),
         (parts[1].assign_coords(step=[50]).assign_attrs(probe="other"), "with probe '2 windows of 16 tokens' and not"),
@@ -111,7 +114,7 @@ def test_what_is_not_a_store_of_looks_is_refused(tmp_path) -> None:
     with pytest.raises(ss.StoreError, match="not a store of this version"):
         SnapshotStore(tmp_path / "thesis")
     xr.Dataset({"a": 1}, attrs={"kind": "train"}).to_zarr(tmp_path / "run.zarr", zarr_format=2)
-    with pytest.raises(ss.StoreError, match="not a store of snapshots"):
+    with pytest.raises(ss.StoreError, match=r"run\.zarr is not a store of snapshots: give what ss\.watch"):
         read_snapshots(tmp_path / "run.zarr")
     with pytest.raises(ss.StoreError, match="not a store of this version"):
         SnapshotStore(tmp_path / "run.zarr")

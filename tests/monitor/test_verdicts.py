@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -172,7 +174,12 @@ def test_frozen_is_what_measure_snaps_says() -> None:
     stopped = series([heads(w) for w in [*moving, *[moving[-1]] * 6]])
     (frozen,) = [v for v in judge_heads(stopped) if v.name == "frozen"]
     assert frozen.since == int(ss.measure.snaps(stopped)["snap_step"].item()) == 250
-    assert frozen.evidence == str(ss.measure.snaps(stopped)["evidence"].item())
+    peak = re.search(r"at most ([\d.]+) .* around step (\d+);", str(ss.measure.snaps(stopped)["evidence"].item()))
+    assert peak is not None
+    assert frozen.evidence == (
+        f"its attention moved by up to {peak[1]} per step (around step {peak[2]}), and since step 250 by at most 0% of "
+        "that (6 snapshots)"
+    )
     assert "frozen" not in names(series([heads(w) for w in moving]))
 
 
@@ -248,9 +255,9 @@ def test_layers_may_have_fewer_heads_than_others() -> None:
     looks = look(0, np.array([[first(16, 0.9)] * 3] * 2))
     for name in [name for name, values in looks.data_vars.items() if values.dims == ("step", "layer", "head")]:
         looks[name][0, 1, 2] = np.nan  # the second layer has two heads
-    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, all 3 heads", "layer 1, all 2 heads"]
+    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, all 3 heads", "layer 1, both heads"]
     looks["first_token"][0, 0, 1] = 0.0  # a head that is none is still a head
-    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, heads 0, 2", "layer 1, all 2 heads"]
+    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, heads 0, 2", "layer 1, both heads"]
 
 
 def test_random_heads_raise_no_alarm() -> None:

@@ -41,7 +41,7 @@ def walk(watch: Watch, *steps: int) -> None:
 def test_steps_only_grow() -> None:
     watch = ss.watch(model(), probe=ids(), every=10)
     watch.step(25)
-    with pytest.warns(UserWarning, match="step 3 was told after step 25, so there is no snapshot") as said:
+    with pytest.warns(UserWarning, match="step 3 comes after step 25: no snapshots are taken until step 25") as said:
         walk(watch, 3, 10, 20)  # as if each epoch counted anew
     assert len(said) == 1
     watch.step()
@@ -50,7 +50,7 @@ def test_steps_only_grow() -> None:
     with pytest.raises(InputError, match=r"step is 30\.5: give the number"):
         watch.step(30.5)  # type: ignore[arg-type]
     strict = ss.watch(model(), probe=ids(), errors="raise")
-    with pytest.raises(InputError, match="step 3 was told after step 9"):
+    with pytest.raises(InputError, match="step 3 comes after step 9"):
         walk(strict, 9, 3)
 
 
@@ -80,6 +80,31 @@ def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced()
     assert watch.dataset["step"].values.tolist() == [0, 1]
     with pytest.raises(InputError, match="before the first step"):
         watch.attention(handmade.layers[0])
+
+
+def test_a_model_without_attention_is_said_at_once() -> None:
+    with pytest.warns(UserWarning, match=r"no attention was captured in Linear \(0 of 0 .* before the first step"):
+        watch = ss.watch(plain := nn.Linear(12, 12), probe=torch.randn(2, 7, 12))
+    watch.attention(plain)
+    with pytest.raises(InputError, match="Linear was announced but computes no softmax over keys: give queries_and_k"):
+        watch.step()
+    mixed = nn.Sequential(plain, ByHand())
+    watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
+    watch.attention(*mixed)
+    with pytest.warns(UserWarning, match="1 of 2 attention modules captured; not captured: 0; announce .*queries_and"):
+        watch.step()
+
+
+def test_announcements_are_checked() -> None:
+    model = nn.Sequential(ByHand())
+    watch = ss.watch(model, probe=torch.randn(2, 7, 12))
+    with pytest.raises(InputError, match="Linear is not a module of this model"):
+        watch.attention(nn.Linear(2, 2))
+    for wrong in (lambda module, x: x, lambda module, x: module.project(x)[:1], lambda module, x: ([1], [2])):
+        with pytest.raises(InputError, match=r"queries_and_keys returned \w+ for ByHand: return a tuple of two"):
+            watch.attention(model[0], queries_and_keys=wrong)
+    watch.attention(model[0], queries_and_keys=lambda module, x: module.project(x)[:2])
+    assert watch.seen == ("0",)
 
 
 def test_probes_of_every_form_are_the_same() -> None:
@@ -401,7 +426,7 @@ def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:
     assert watch.dataset["step"].values.tolist() == [0, 3, 6, 12]
     assert watch.seen == tuple(watch.dataset["module"].values) == ("blocks.0.attn", "blocks.1.attn")
     assert watch.coverage == watch.dataset.attrs["coverage"] == "2 of 2 attention modules captured"
-    some = ss.watch(model(), probe=ids(), every=10)
+    some = ss.watch(model(), probe=ids(), every=10, record="entropy")
     walk(some, 0, 0, 9, 10, 10, 16, 24, 31, 39, 60, 61)
     assert some.dataset["step"].values.tolist() == [0, 10, 24, 31, 60]
 
@@ -426,7 +451,9 @@ def test_a_closed_watch_refuses_steps() -> None:
         ({"probe": (ids(), 1, 2)}, r"GPT cannot be run on the probe \(.*\): give what it is called with"),
         ({"probe": [ids(), torch.zeros(3)]}, r"GPT cannot be run on the probe \("),  # a loader's inputs and targets
         ({"probe": []}, "probe"),
-        ({"probe": "text"}, "probe"),
+        ({"probe": ids(0)}, "the probe is empty: give at least one window"),
+        ({"probe": "text"}, "the probe is text: tokenize it first"),
+        ({"probe": ids().numpy()}, r"give torch\.from_numpy\(\.\.\.\) of it"),
         ({"probe": ids(3, 1)}, "the probe has one token"),
         ({"record": ("entropi",)}, "did you mean 'entropy'"),
         ({"record": ("entropy", "entropy")}, "twice"),
@@ -436,6 +463,14 @@ def test_a_closed_watch_refuses_steps() -> None:
 def test_mistakes_are_answered_in_a_sentence(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         ss.watch(**{"model": model(), "probe": ids(), **wrong})
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"), [("a", "loss is 'a': give a number"), (torch.zeros(3), "loss has 3 numbers: give its mean")]
+)
+def test_a_loss_is_one_number(loss: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        ss.watch(model(), probe=ids()).step(loss=loss)
 
 
 def test_a_snapshot_that_fails_is_recorded_as_missing() -> None:
@@ -493,5 +528,5 @@ def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:
     assert "pattern" not in watch.dataset
     np.testing.assert_array_equal(watch.dataset["loss"], [math.nan, 2.0, 2.0])
     assert watch.dataset["learning_rate"].values.tolist() == [0.5, 0.5, 0.25]
-    with pytest.raises(ss.StoreError, match="was begun without 'pattern'"):
+    with pytest.raises(ss.StoreError, match="was begun without 'pattern': give the same record= and pattern="):
         ss.watch(gpt, **options | {"pattern": True})

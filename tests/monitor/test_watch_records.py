@@ -31,7 +31,7 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
         whole.step()
         begin.step()
     begin.close()
-    with pytest.warns(UserWarning, match="had at step 2: load its checkpoint, or give start= if it was trained on"):
+    with pytest.warns(UserWarning, match=r"holds steps 0 to 2, and .* give start= with its step if that is not 2\."):
         again = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr")
     again._step = 3  # the first watch looked at step 2 and was stopped at step 3
     for _ in range(3):
@@ -58,9 +58,27 @@ def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
         assert watch.dataset["step"].values.tolist() == [0, 2, 4, 6, 8]
         assert watch.continues_from == 4
         assert repr(watch).endswith("continued from step 4>")
-    watch = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr", start=5)
-    with pytest.warns(UserWarning, match="snapshots up to step 8, so the snapshot at step 6 was not added"):
-        watch.step(6)
+
+
+def test_a_watch_resumes_from_an_earlier_checkpoint(tmp_path) -> None:
+    """What the store has is kept; one warning says so."""
+    model = GPT()
+    with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
+        train(model, 4, watch)
+        checkpoint = {name: value.clone() for name, value in model.state_dict().items()}
+        train(model, 4, watch)
+        before = watch.dataset.load()
+    model.load_state_dict(checkpoint)
+    with warnings.catch_warnings(record=True, action="always") as said:
+        watch = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr", start=4, errors="raise")
+        for step in range(5, 12):
+            watch.step(step)
+    assert [str(warning.message) for warning in said] == [
+        f"{tmp_path / 'a.zarr'} already has snapshots up to step 8; those after step 4 are kept, and recording goes on "
+        "at step 10: give another store for another run."
+    ]
+    assert watch.dataset["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
+    assert watch.dataset.isel(step=slice(5)).equals(before)
 
 
 def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
@@ -76,7 +94,10 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
         assert watch.continues_from is None
     for other in (begin(0), begin(1)):
         with (
-            pytest.warns(UserWarning, match=r"the model is not the one that .*a\.zarr had at step 20: load its"),
+            pytest.warns(
+                UserWarning,
+                match=r"a\.zarr already holds steps 0 to 20, and this model is not the one of",
+            ),
             ss.watch(other, probe=PROBE, every=4, store=path),
         ):
             pass
@@ -89,7 +110,7 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
     broken.blocks[0].attn.c_attn.weight.data.fill_(torch.nan)
     with pytest.warns(UserWarning, match="the snapshot at step 24 is not whole"):
         ss.watch(broken, probe=PROBE, every=4, store=path, start=24).close()
-    with pytest.warns(UserWarning, match="had at step 24: load its"):
+    with pytest.warns(UserWarning, match="not the one of step 24: to begin"):
         ss.watch(model, probe=PROBE, every=4, store=path).close()
 
 
@@ -104,7 +125,7 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
         ss.watch(GPT(), probe=PROBE, store=path)
     first.close()
     for refused, sentence in (
-        ({"model": GPT(layers=3), "probe": PROBE}, "at another model"),
+        ({"model": GPT(layers=3), "probe": PROBE}, "model with 2 layers of 2 heads, and this one has 3 of 2"),
         ({"model": GPT(), "probe": 1 - PROBE % 2}, "on another probe, 'a tensor of 2 x 12' with other numbers"),
         ({"model": GPT(), "probe": PROBE, "tokens": lambda token: "x"}, "on another probe, with another 'token'"),
     ):

@@ -70,6 +70,7 @@ return { open, chosen, why, reading, tokens, label, moved, focus, row, high, tit
   scripts: document.scripts.length, images: document.images.length, tones: pixels.size,
   lines: [...document.querySelectorAll("#plot path")].filter((path) => path.getAttribute("d").includes("L")).length,
   marks: [...document.querySelectorAll("#plot line.mark")].map((mark) => mark.textContent),
+  loss: get("loss-range").textContent, height: document.querySelector("#plot path.loss").getBBox().height,
   reachable: ["a", "summary", "select", "input", "button", "#pattern"]
     .every((name) => document.querySelector(name).tabIndex >= 0),
 };
@@ -92,7 +93,7 @@ def watched() -> xr.Dataset:
     whole = xr.concat(
         [looks, failed], "step", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override"
     )
-    whole["loss"] = ("step", [float(12 - i) if i else np.nan for i in range(13)])
+    whole["loss"] = ("step", [4.22 - 0.001 * i if i else np.nan for i in range(13)])
     names = [HOSTILE[i % len(HOSTILE)] for i in range(LENGTH)]
     return whole.assign_coords(token=("row", names)).assign_attrs(version_scansnap="0.1.0", model="GPT<2>")
 
@@ -112,6 +113,8 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
     assert report["label"] == "step 0"
     assert report["changed"] == report["cells"] == 6
     assert report["lines"] == 7  # with the loss
+    assert report["loss"] == " Black: the loss, from 4.21 to 4.22."
+    assert 40 < report["height"] < 60  # of 970: 0.011 of at least 5% of 4.2
     assert "collapsed from step 500" in report["marks"]
     assert report["moved"] == "layer 0, head 2"
     assert report["focus"].startswith("layer 0, head 2:")
@@ -164,7 +167,7 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
 def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
     data = page_data(watched, by_kind(watched)["collapsed"])
     assert data["steps"] == list(range(0, 601, 50))  # with the missing one
-    assert data["loss"] == [None, *(float(12 - i) for i in range(1, 13))]
+    assert data["loss"] == [None, *(4.22 - 0.001 * i for i in range(1, 13))]
     assert data["marks"] == [{"step": 500, "severity": "alarm", "head": "1,1", "name": "collapsed"}]
     assert (data["last"], data["reasons"][-1]) == (11, "out of memory on <cuda:0>")
     values = np.frombuffer(zlib.decompress(base64.b64decode(data["values"])), "<f4").reshape(-1, 13, 2, 3)
@@ -191,6 +194,8 @@ def test_refusals(watched: xr.Dataset, tmp_path) -> None:
     (tmp_path / "mine.html").write_text("mine")
     with pytest.raises(ss.StoreError, match="did not write"):
         write_watch_page(tmp_path / "mine.html", watched)
+    with pytest.raises(ss.InputError, match=r"dataset is int: give a Dataset, such as watch\.dataset"):
+        write_watch_page(tmp_path / "page.html", 1)  # type: ignore[arg-type]
     with pytest.raises(ss.InputError, match="no snapshots yet"):
         write_watch_page(tmp_path / "page.html", watched.isel(step=slice(0)))
     write_watch_page(tmp_path / "page.html", watched)

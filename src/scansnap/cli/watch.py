@@ -50,7 +50,7 @@ def show(
     if page is not None or json:
         _report(snapshots, page, json)
     elif once:
-        Console().print(view(snapshots, quantity, heading(snapshots, store)))
+        Console().print(view(snapshots, quantity, heading(snapshots, store, is_live=False)))
     else:
         follow(store, quantity, Console(), refresh=refresh)
 
@@ -119,7 +119,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) wrote of one run.")],
     second: Annotated[Path, typer.Argument(help="The same of another run.")],
     by_rate: Annotated[
-        bool, typer.Option("--by-rate", help="Align by learning rate times steps instead of by step.")
+        bool, typer.Option("--by-rate", help="Align by the sum of the learning rates so far, not by step.")
     ] = False,
     tolerance: Annotated[
         float, typer.Option("--tolerance", min=0, help="The largest difference that counts as none.")
@@ -127,7 +127,7 @@ def compare(
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Say which heads of two runs differ, from which step on, and in what; those that differ first come first."""
-    from scansnap.monitor.compare import compare_runs
+    from scansnap.monitor.compare import compare_runs, describe_comparison
     from scansnap.monitor.store import read_snapshots
 
     runs = read_snapshots(first), read_snapshots(second)
@@ -135,13 +135,14 @@ def compare(
     if json:
         common.echo_json([asdict(difference) for difference in found])
         return
+    echo(describe_comparison(*runs, by_rate=by_rate))
     sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
     if sizes[0] != sizes[1]:
         echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")
     for difference in found:
         echo(str(difference))
     if not found:
-        echo(f"no head differs by more than {tolerance:g} to the end")
+        echo(f"no quantity differs by more than {tolerance:g} and stays different until the last common snapshot")
 
 
 def demo(

@@ -11,7 +11,8 @@ is that of queries by keys.  So a Hugging Face model is captured as it is with i
 instead, or "eager" where that gives other numbers.
 
 The first pass is checked: the model runs once untouched, and once with some rows of each attention replaced by what the
-captured weights give.  If a module then returns something else, the capture is wrong and is refused.
+captured weights give.  If a module then returns something else, the capture is wrong and is refused.  Queries and keys
+that a function of the user returns cannot be checked so, because the values are not known.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ from scansnap.monitor.torch_attention import (
     put_multi_head,
     split_heads,
 )
+from scansnap.runtime.errors import InputError
+from scansnap.validation.checks import type_name
 
 if TYPE_CHECKING:
     from scansnap.monitor.snapshot import SnapshotPass
@@ -266,9 +269,19 @@ class Capture(TorchFunctionMode):
             assert announced.queries_and_keys is not None
             was_busy, self._is_busy = self._is_busy, True
             try:
-                query, key, *added = announced.queries_and_keys(module, *args, **kwargs)
+                returned = announced.queries_and_keys(module, *args, **kwargs)
             finally:
                 self._is_busy = was_busy
+            if (
+                not isinstance(returned, tuple | list)
+                or len(returned) not in (2, 3)
+                or not all(isinstance(tensor, Tensor) for tensor in returned[:2])
+            ):
+                raise InputError(
+                    f"queries_and_keys returned {type_name(returned)} for {type(module).__name__}: return a tuple of "
+                    "two tensors, queries and keys, and a mask or bias if need be."
+                )
+            query, key, *added = returned
             bias = added[0] if added else None
             call, _ = fused_call(query, key, key, bias, 0.0, announced.is_causal, announced.scale)
             self.record(module, None, replace(in_four_axes(call, self._windows), value=None), lambda: None)

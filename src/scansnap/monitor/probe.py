@@ -82,6 +82,8 @@ class Probe:
         if not self.function and not parts:
             raise InputError("the probe is an empty list: give the model's input, a batch as it is trained on.")
         self._calls = [_arguments(part, device) for part in parts]
+        if any(value.numel() == 0 for call in self._calls for _, value in _tensors(*call)[:1]):
+            raise InputError("the probe is empty: give at least one window.")
         is_ragged = any(value.is_nested for call in self._calls for _, value in _tensors(*call))
         self.batch_dim = None if self.function or is_ragged else 0  # which axis counts windows; None if not known
         self._positions: dict[tuple[int, int, int], Tensor] = {}
@@ -306,6 +308,10 @@ def _arguments(part: Any, device: torch.device) -> tuple[tuple[Any, ...], dict[s
         call = (part, {})
     elif isinstance(part, Mapping):
         call = ((), dict(part))
+    elif isinstance(part, str):
+        raise InputError("the probe is text: tokenize it first, and give the token ids as a tensor.")
+    elif isinstance(part, np.ndarray):
+        raise InputError("the probe is a NumPy array: give torch.from_numpy(...) of it.")
     else:
         raise InputError(
             f"the probe is {type(part).__name__}: give a tensor, a tuple of arguments, a mapping of keyword arguments, "

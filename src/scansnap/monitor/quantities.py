@@ -626,6 +626,7 @@ def _shape(sizes: Sequence[int]) -> str:
 
 def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]:
     """The quantities that `record` names, each once; "default" stands for those that are recorded without asking."""
+    record = [record] if isinstance(record, str) else record
     every = [HEAD_QUANTITIES.member(name) for name in HEAD_QUANTITIES]
     default = [member for member in every if member.default]
     members = [

@@ -348,7 +348,15 @@ class SnapshotTaker:
         """A sentence on which attention is captured."""
         captured = {_module_of(layer) for layer in self.layers}
         words = f"{len(captured)} of {len(captured) + len(self.not_captured)} attention modules captured"
+        by_function = captured & {name for name, a in self._announced_names().items() if a.queries_and_keys is not None}
+        if by_function:
+            words += f", {len(by_function)} of them by your function, which cannot be checked"
         return words + (f"; not captured: {', '.join(self.not_captured)}" if self.not_captured else "")
+
+    def _announced_names(self) -> dict[str, AnnouncedModule]:
+        """The modules that were announced, by name."""
+        names = {id(module): name for name, module in named_modules(self._model).items()}
+        return {names[id(a.module)]: a for a in self.announced if id(a.module) in names}
 
     def followed(self, windows: int) -> Tensor:
         """Attention of the first windows at the last snapshot (layer, head, window, T, S); all rows are followed."""
@@ -401,16 +409,27 @@ class SnapshotTaker:
         self._own, self._found = first.layers, capture.found
         within = [_module_of(name) for name in self._own]
         missed: list[str] = []
-        for name in [*outputs.attention_modules(), *capture.unread]:
+        for name in [*outputs.attention_modules(), *capture.unread, *self._announced_names()]:
             if not any(_is_inside(name, other) for other in [*within, *missed]):
                 missed.append(name)
         self.layers, self.not_captured = self._own, tuple(missed)
         if self.gathers:
             self._gather_layers()
         if not self.layers:
+            name = type(self._model).__name__
+            if self.announced:
+                last = self.announced[-1]
+                raise NoAttention(
+                    f"{type(last.module).__name__} was announced but "
+                    + (
+                        "computes no softmax over keys: give queries_and_keys=, a function that returns them."
+                        if last.queries_and_keys is None
+                        else "does not run on the probe: announce a module that does."
+                    )
+                )
             raise NoAttention(
-                f"no attention was captured in {type(self._model).__name__} ({self.coverage()}): where it is written "
-                "by hand, announce the modules that compute it with watch.attention(module)."
+                f"no attention was captured in {name} ({self.coverage()}): where it is written by hand, announce the "
+                "modules that compute it with watch.attention(module) before the first step."
             )
         difference = untouched and untouched.first_difference(outputs)
         if not self._anywhere(bool(difference)) or self._anywhere(self._varies(piece, untouched)):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scansnap.results.provenance import FORMAT
 from scansnap.results.store import WATCH
-from scansnap.runtime.errors import StoreError, brief, short_repr
+from scansnap.runtime.errors import StoreError, short_repr
 from scansnap.storage.folder import CheckedFolder
 from scansnap.validation.validate import validated
 
@@ -52,9 +52,7 @@ def read_snapshots(path: str | Path) -> xr.Dataset:
     except StoreError:
         raise
     except Exception as error:
-        raise StoreError(
-            f"{path} is not a store of snapshots: it cannot be opened with zarr ({brief(error)})."
-        ) from None
+        raise StoreError(f"{path} is not a store of snapshots: give what ss.watch(..., store=...) wrote.") from error
     if snapshots.attrs.get("kind") != WATCH:
         raise StoreError(f"{path} holds something else than snapshots: give what ss.watch(..., store=...) wrote.")
     return snapshots
@@ -174,10 +172,16 @@ class SnapshotStore:
                 f"{self.path} holds snapshots on another probe, {short_repr(snapshot.attrs.get('probe'))} with other "
                 "numbers: give the same probe to continue it, or another store."
             )
+        sizes = [(dataset.sizes["layer"], dataset.sizes["head"]) for dataset in (stored, snapshot)]
+        if sizes[0] != sizes[1]:
+            raise StoreError(
+                f"{self.path} is of a model with {sizes[0][0]} layers of {sizes[0][1]} heads, and this one has "
+                f"{sizes[1][0]} of {sizes[1][1]}: give another store."
+            )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, snapshot.variables))):
             raise StoreError(
-                f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': record the same "
-                "quantities to continue it, or give another store."
+                f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': give the same "
+                "record= and pattern= to continue it, or another store."
             )
         for variable in [*stored.coords, *stored.data_vars]:
             old, new = stored.variables[variable], snapshot.variables[variable]

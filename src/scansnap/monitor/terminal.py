@@ -93,13 +93,13 @@ def _text(words: str, style: str = "") -> Text:
     return Text(printable(words), style=style)
 
 
-def heading(snapshots: xr.Dataset, store: Path) -> str:
-    """The last snapshot, how long ago it was, and when the next is due."""
+def heading(snapshots: xr.Dataset, store: Path, *, is_live: bool = True) -> str:
+    """The last snapshot, how long ago it was, and when the next is due if a training is followed."""
     steps, every = snapshots["step"].values.tolist(), int(snapshots.attrs.get("every", 0))
     if not steps:
         return f"{snapshots.attrs.get('model', '')}: no snapshot yet"
     age = timedelta(seconds=round(max(0.0, time.time() - (store / MANIFEST).stat().st_mtime)))
-    after = f"; next at step {(steps[-1] // every + 1) * every:,}" if every else ""
+    after = f"; next at step {(steps[-1] // every + 1) * every:,}" if every and is_live else ""
     return f"{snapshots.attrs.get('model', '')}: snapshot {len(steps):,} at step {steps[-1]:,}, {age} ago{after}"
 
 

@@ -313,7 +313,14 @@ def frozen(head: HeadHistory) -> Judgment | None:
     Where the learning rate is known, attention has to stop also relative to it.
     """
     snap = find_snap(head.steps, head["moved"])
-    return None if snap.step is None or _follows_rate(head) else Judgment(int(snap.step), str(snap))
+    if snap.step is None or _follows_rate(head):
+        return None
+    share = snap.later_rate / snap.peak_rate
+    evidence = (
+        f"its attention moved by up to {snap.peak_rate:.2g} per step (around step {snap.peak_step:,.6g}), and since "
+        f"step {snap.step:,.6g} by at most {share:.0%} of that ({snap.later_records} snapshots)"
+    )
+    return Judgment(int(snap.step), evidence)
 
 
 @HEAD_VERDICTS.register("rate-vanished")

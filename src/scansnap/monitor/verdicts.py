@@ -90,7 +90,7 @@ class LayerVerdict:
         if count == 1:
             return f"{layer}, head {self.heads[0].head}"
         if count == self.of:
-            return f"{layer}, all {count} heads"
+            return f"{layer}, {'both' if count == 2 else f'all {count}'} heads"
         return (
             f"{layer}, heads {', '.join(str(v.head) for v in self.heads)}" if count < 4 else f"{layer}, {count} heads"
         )

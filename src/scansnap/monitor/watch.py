@@ -45,6 +45,7 @@ from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
+from scansnap.validation.checks import type_name
 from scansnap.validation.validate import validated
 
 CLOSED = "the watch is closed: make another one to take more snapshots."
@@ -81,7 +82,7 @@ def watch(
     probe: object,
     every: Annotated[int, IntegerType({"least": 1})] = 50,
     store: str | Path | None = None,
-    record: Sequence[str | HeadQuantity] = ("default",),
+    record: str | Sequence[str | HeadQuantity] = ("default",),
     rows: Annotated[int | None, OptionalType(IntegerType({"least": 1}))] = 256,
     tokens: TokenNames | None = None,
     errors: Literal["record", "raise"] = "record",
@@ -107,7 +108,7 @@ def watch(
     store : path, optional
         Where snapshots are written as they are taken (zarr); an existing store is continued from its last step.
         To begin anew, delete it or give another.
-    record : sequence
+    record : sequence or str
         Names of quantities, or `HeadQuantity` objects; "default" stands for those that are recorded without asking.
     rows : int, optional
         Rows of attention that a snapshot measures in each head; None measures all.
@@ -118,7 +119,8 @@ def watch(
     sinks : sequence
         Functions that are called with the step and the numbers of each snapshot.
     start : int, optional
-        The steps that the model has been trained for; by default the last step in the store, or 0.
+        The steps that the model has been trained for; by default the last step in the store, or 0.  After a kill give
+        the step of your checkpoint: snapshots that the store already has are kept.
     ranks : "first" or "all"
         Whether one process takes snapshots, or all do together, as models with tensor or pipeline parallelism need.
     pattern : bool
@@ -219,7 +221,7 @@ class Watch:
         if self._notice is not None:
             self._say()
         if loss is not None:
-            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
+            self._loss = _one_number(loss)
         before = self._step
         self._step = step = before + 1 if step is None else self._checked(step)
         if self._pending is not None:
@@ -260,19 +262,27 @@ class Watch:
         What such a module passes to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
         function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d), and
         if need be what is added to the logits or a boolean mask, True where a key is seen; the logits are the products
-        times `scale`, 1/sqrt(d) by default.
+        times `scale`, 1/sqrt(d) by default.  What your function returns cannot be checked against the module.
         """
         if isinstance(self._notice, InputError) and not isinstance(self._notice, NoAttention):
             raise copy(self._notice)
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
+        for module in modules:
+            if not any(module is own for own in self._model.modules()):
+                raise InputError(f"{type_name(module)} is not a module of this model: announce those that it has.")
         self._record()
+        before = list(self._taker.announced)
         self._taker.announced += [AnnouncedModule(module, queries_and_keys, scale, is_causal) for module in modules]
         if self.continues_from is None:  # what was captured without these modules is captured again with them
             self._snapshots.clear()
             if self._store is not None:
                 self._store.clear()
-        self._begin()
+        try:
+            self._begin()
+        except Exception:
+            self._taker.announced = before  # so that it can be announced again with another function
+            raise
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -342,8 +352,8 @@ class Watch:
         if step >= self._step:
             return step
         sentence = (
-            f"step {step:,} was told after step {self._step:,}, so there is no snapshot before that is passed: give "
-            "steps that only grow, or call step() without a number to count on."
+            f"step {step:,} comes after step {self._step:,}: no snapshots are taken until step {self._step:,} is "
+            "passed; give steps that only grow, and start= if you resume from an earlier checkpoint."
         )
         if self._raises:
             raise InputError(sentence)
@@ -373,6 +383,8 @@ class Watch:
             self._taker.find_layers()
         except NoAttention as refusal:
             self._notice = copy(refusal)  # without the frames that it came through, and their tensors
+            if not self._taker.announced and not self._taker.not_captured:  # nothing looks like attention
+                _warn(str(refusal))
             return
         except ScanSnapError:
             raise
@@ -380,16 +392,27 @@ class Watch:
             raise self._unfit(error) from error
         labels = self._labels
         if self._taker.not_captured:
-            self._notice = f"{self._taker.coverage()}; announce such modules with watch.attention(module)."
+            self._notice = (
+                f"{self._taker.coverage()}; announce such modules with watch.attention(module), and give "
+                "queries_and_keys= where they compute no softmax over keys."
+            )
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._taker.record, [snapshot], patterns=self._pattern))
-            if is_other_model(read_snapshots(self._store.path), snapshot):
+            stored, last = read_snapshots(self._store.path), self._store.last_step
+            if snapshot.step < last:
                 _warn(
-                    f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
-                    "checkpoint, or give start= if it was trained on since."
+                    f"{self._store.path} already has snapshots up to step {last:,}; those after step "
+                    f"{snapshot.step:,} are kept, and recording goes on at step "
+                    f"{(last // self.every + 1) * self.every:,}: give another store for another run."
                 )
-            if snapshot.step <= self._store.last_step:
+            elif is_other_model(stored, snapshot):
+                _warn(
+                    f"{self._store.path} already holds steps {int(stored['step'][0]):,} to {last:,}, and this model is "
+                    f"not the one of step {last:,}: to begin anew, delete the store or give another; to continue it, "
+                    f"load its checkpoint, and give start= with its step if that is not {last:,}."
+                )
+            if snapshot.step <= last:
                 return
         self._add(snapshot)
 
@@ -484,6 +507,8 @@ class Watch:
             )
         if self._snapshots and self._snapshots[-1].step == snapshot.step and self._store is None:
             self._snapshots.pop()
+        if self.continues_from is not None and snapshot.step <= self.continues_from:
+            return  # the store has it, from before the training was resumed at an earlier step
         if self._store is not None:
             try:
                 self._store.append(make_dataset(self._labels, self._taker.record, [snapshot], patterns=self._pattern))
@@ -562,6 +587,16 @@ def _warn(sentence: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, stacklevel=level)
+
+
+def _one_number(loss: Tensor | float) -> Tensor | float:
+    """A loss without its graph; a tensor is not read, because a GPU may still compute it."""
+    if isinstance(loss, Tensor) and loss.numel() != 1:
+        raise InputError(f"loss has {loss.numel()} numbers: give its mean.")
+    try:
+        return loss.detach() if isinstance(loss, Tensor) else float(loss)
+    except (TypeError, ValueError):
+        raise InputError(f"loss is {short_repr(loss)}: give a number, or a tensor that has one.") from None
 
 
 def _is_done(pending: PendingSnapshot) -> bool:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
@@ -18,6 +18,7 @@ from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
 from scansnap.runtime.errors import InputError
+from scansnap.validation.argument_types import InstanceType
 from scansnap.validation.validate import validated
 
 MAX_SNAPSHOTS = 400
@@ -34,7 +35,9 @@ SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 
 
 @validated
-def write_watch_page(page: str | Path, dataset: xr.Dataset) -> None:
+def write_watch_page(
+    page: str | Path, dataset: Annotated[xr.Dataset, InstanceType(xr.Dataset, "a Dataset, such as watch.dataset")]
+) -> None:
     """Write a page about the snapshots of a watch, with all verdicts that are registered, your own too.
 
     >>> import torch
