@@ -86,7 +86,7 @@ def test_a_prediction_is_compared_with_a_run(run, tmp_path) -> None:
 def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     (tmp_path / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
     _, out, error = run("corpus count prose.txt --output glued --split train")
-    assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off." in error
+    assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off (--tokenizer prose, and" in error
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
     (tmp_path / "table.csv").write_text("text,label\na cat,yes\na dog,no\n")
     code, _, error = run("corpus count table.csv --output t")
@@ -95,6 +95,11 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     assert (code, "table all: 6 tokens of 5 types" in out) == (0, True)
     _, out, error = run("corpus count prose.txt --tokenizer prose")
     assert ("held out" in out, error) == (False, "prose: 1 file read.\n")
+    again = [run(f"corpus count prose.txt {words}") for words in ("", "--tokenizer prose --min-count 40", "--add")]
+    assert [code for code, _, _ in again] == [2, 2, 0]
+    assert "counts was made with the tokenizer 'prose', not 'words': give another output" in again[0][2]
+    assert "or with another vocabulary (prose all): give --add" in again[1][2]
+    assert run("corpus count prose.txt --tokenizer words --add")[0] == 2
     assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]
 
 

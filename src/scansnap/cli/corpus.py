@@ -54,9 +54,9 @@ def count(
     began = time.perf_counter()
     checks.path("--output", output)
     options = read_flags(flags, CountOptions, CountExecution)
-    stored = stored_tokenizer(output)
+    stored = stored_tokenizer(output) if add else None
     reading = read_flags(flags, ReadOptions)
-    if stored is not None:
+    if stored is not None and reading.get("tokenizer", stored.name) == stored.name:
         reading = {**reading, "tokenizer": stored, "min_count": 1}
     corpus = read_text(source, quiet=json, hold_out=options.get("split", ALL) != ALL, **reading)
     counts = count_corpus(corpus, output=output, add=add, progress=False if json else None, **options)

@@ -185,7 +185,7 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
     if share > MANY and tokenizer.name == WORDS:
         yield (
             f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
-            "off."
+            f"off (--tokenizer {PROSE}, and a new --output if you count)."
         )
 
 

@@ -198,15 +198,21 @@ def _check_base(
     for name, old, new in (("window", base.window, options.window), ("least", base.least, options.least)):
         if old != new:
             raise StoreError(f"{output} was counted with {name} = {old}, not {new}: give that, or another output.")
-    if base.tokenizer.fingerprint != corpus.tokenizer.fingerprint:
+    is_same = base.tokenizer.fingerprint == corpus.tokenizer.fingerprint
+    if not is_same and base.tokenizer.name != corpus.tokenizer.name:
+        raise StoreError(
+            f"{output} was made with the tokenizer '{base.tokenizer.name}', not '{corpus.tokenizer.name}': give "
+            f"another output, or delete {output}."
+        )
+    if not allowed and (adding or not is_same):
+        raise StoreError(
+            f"{output} holds the counts of other text, or with another vocabulary ({base.source}): give --add (add=True) to "
+            "add this text, or another output."
+        )
+    if not is_same:
         raise StoreError(
             f"{output} was counted with another vocabulary: read the text with read_corpus(..., tokenizer="
             f"read_counts('{output}').tokenizer), or give another output."
-        )
-    if adding and not allowed:
-        raise StoreError(
-            f"{output} holds the counts of other text ({base.source}): say add (--add) to add this text to it, or give "
-            "another output."
         )
     if adding and base.least > 1:
         raise StoreError(
