@@ -83,6 +83,8 @@ def command(
 
     options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)
+    if "test-copies" in failures and test is None:
+        raise InputError("--fail-on test-copies needs --test: name the test set.")
     for name, output in (("--table", table), ("--page", page), ("--baseline", baseline)):
         sources = [Path(given) for given in (source, test) if given is not None and Path(given).exists()]
         if output is not None and output.exists() and any(output.samefile(given) for given in sources):
@@ -134,9 +136,10 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     from scansnap.report.shortcuts_page import count_items, visible
 
     new = [finding for finding in result.findings if not finding.accepted]
+    copied = sorted((f for f in new if "copies" in f.reasons), key=lambda f: -f.copies)
     named = {
         "shortcut": ("shortcut", "not in the baseline", [f for f in new if f.verdict == "shortcut"]),
-        "copies": ("feature", "distinct only by copies of a text", [f for f in new if "copies" in f.reasons]),
+        "copies": ("feature", "distinct only by copies of a text", copied),
     }
     reasons = []
     for name in failures:
@@ -149,7 +152,9 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
             listed = ", ".join(visible(finding.name) for finding in findings[:NAMED]) + ", ..." * (
                 len(findings) > NAMED
             )
-            reasons.append(f"{count_items(len(findings), kind)} {which}: {listed}")
+            first = findings[0]
+            text = f" (the first: {first.copies:,} copies of {visible(first.examples[0], 80)})" * (name == "copies")
+            reasons.append(f"{count_items(len(findings), kind)} {which}: {listed}{text}")
     return reasons
 
 
@@ -169,7 +174,8 @@ def _print(result: Shortcuts, top: int, unproven: bool) -> None:
         for example in finding.examples[:1]:
             echo(f"  {visible(finding.name)}, as in {visible(example, 100)}")
     if not unproven:
-        echo(f"\n{len(result.unproven):,} more look distinct but are not proven (--unproven, --table)")
+        more = "more are explained by these, rare, or due to chance or copies (--unproven, --table)"
+        echo(f"\n{len(result.unproven):,} {more}")
     for sentence in result.report.sentences():
         echo(sentence)
 
@@ -184,7 +190,7 @@ def _table(findings: tuple[Finding, ...], *, has_test: bool) -> None:
     more = f"  {'test':>14}" * has_test + f"  {'gain':>5}  {'picked at':>9}" * is_trained
     echo(
         f"  {'feature':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
-        f"{'corrected p':>11}{more}  why"
+        f"{'corrected p':>11}{more}{'  why' * any(finding.reasons for finding in findings)}"
     )
     for name, finding in zip(names, findings, strict=True):
         gain = "-" if finding.gain is None else f"{finding.gain:.1f}"

@@ -206,8 +206,8 @@ def _check_base(
         )
     if not allowed and (adding or not is_same):
         raise StoreError(
-            f"{output} holds the counts of other text, or with another vocabulary ({base.source}): give --add (add=True) to "
-            "add this text, or another output."
+            f"{output} holds the counts of other text, or with another vocabulary ({base.source}): give --add "
+            "(add=True) to add this text, or another output."
         )
     if not is_same:
         raise StoreError(
