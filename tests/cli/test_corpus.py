@@ -103,7 +103,7 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     assert ("held out" in out, error) == (False, "prose: 1 file read.\n")
     again = [run(f"corpus count prose.txt {words}") for words in ("", "--tokenizer prose --min-count 40", "--add")]
     assert [code for code, _, _ in again] == [2, 2, 0]
-    assert "counts was made with the tokenizer 'prose', not 'words': give another output" in again[0][2]
+    assert "counts was counted with tokenizer = prose, not words: give that, or another output" in again[0][2]
     assert "or with another vocabulary (prose all): give --add" in again[1][2]
     assert run("corpus count prose.txt --tokenizer words --add")[0] == 2
     assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]

@@ -210,7 +210,7 @@ def test_what_becomes_of_rows() -> None:
         (rows(20), {"lesat": 3}, "unknown option 'lesat': did you mean 'least'"),
         (rows(20), {"split": "train"}, "split is 'train' but the rows have no splits"),
         ([], {}, "has no rows"),
-        (pd.Series(["x", "y"]), {}, "the rows are Series of str: give a table with text and label"),
+        (pd.Series(["x", "y"]), {}, "the rows are Series, without columns: give a table with text and label"),
         ([{"text": "x", "label": ""}], {}, "no row of a list can be used: 1 row left out: no label"),
         ([{"text": "x", "label": "a"}] * 3, {}, "have the same label, 'a'"),
         ([{"text": "x", "label": str(i)} for i in range(300)], {}, "more than 200 different values"),

@@ -195,15 +195,13 @@ def _make_job(
 def _check_base(
     output: Path, base: Counts, corpus: Corpus, options: CountOptions, *, adding: bool, allowed: bool
 ) -> None:
-    for name, old, new in (("window", base.window, options.window), ("least", base.least, options.least)):
+    is_same = base.tokenizer.fingerprint == corpus.tokenizer.fingerprint
+    settings: dict[str, Any] = {"window": (base.window, options.window), "least": (base.least, options.least)}
+    if not is_same:
+        settings["tokenizer"] = base.tokenizer.name, corpus.tokenizer.name
+    for name, (old, new) in settings.items():
         if old != new:
             raise StoreError(f"{output} was counted with {name} = {old}, not {new}: give that, or another output.")
-    is_same = base.tokenizer.fingerprint == corpus.tokenizer.fingerprint
-    if not is_same and base.tokenizer.name != corpus.tokenizer.name:
-        raise StoreError(
-            f"{output} was made with the tokenizer '{base.tokenizer.name}', not '{corpus.tokenizer.name}': give "
-            f"another output, or delete {output}."
-        )
     if not allowed and (adding or not is_same):
         raise StoreError(
             f"{output} holds the counts of other text, or with another vocabulary ({base.source}): give --add "

@@ -39,22 +39,7 @@ FORMATS = {
     ".arrow": "arrow",
 }
 COMPRESSED = (".gz", ".zst", ".bz2")
-BINARY = (
-    ".xlsx",
-    ".xls",
-    ".ods",
-    ".docx",
-    ".doc",
-    ".odt",
-    ".pptx",
-    ".pdf",
-    ".epub",
-    ".zip",
-    ".tar",
-    ".7z",
-    ".pkl",
-    ".npy",
-)
+BINARY = (".xlsx", ".xls", ".ods", ".docx", ".doc", ".odt", ".pptx", ".pdf", ".zip", ".tar", ".pkl", ".npy")
 """Files that are never read as plain text; those with other unknown endings are."""
 
 TABLES = ("csv", "json", "parquet", "arrow")
@@ -375,8 +360,7 @@ class FoundFiles:
 def find_files(path: Path, formats: Sequence[str], encoding: str | None = None) -> FoundFiles:
     """A file, or the files of some formats in a folder and its subfolders."""
     if path.is_file():
-        is_text = "text" in formats and path.suffix.lower() not in BINARY
-        file_format = _format_of(path) or ("text" if is_text else None)
+        file_format = _format_of(path) or ("text" if "text" in formats and path.suffix.lower() not in BINARY else None)
         if file_format is None:
             raise InputError(f"{path} has a format that cannot be read: give {', '.join(FORMATS)}.")
         return FoundFiles((DataFile(path, file_format, encoding),))
@@ -466,12 +450,9 @@ def _in_memory(source: Any, columns: Sequence[str], split: str | None) -> Any:
     if isinstance(source, Iterator | bytes | range | np.ndarray) or not isinstance(source, Iterable):
         why = ", which cannot be read twice" if isinstance(source, Iterator) else ""
         raise InputError(f"the rows are {name}{why}: give a list of dicts, a table, or a file.")
-    first = list(islice(source, NAMED_BY))
-    dicts = [row for row in first if isinstance(row, Mapping)]
-    if first and not dicts:
-        raise InputError(
-            f"the rows are {name} of {type(first[0]).__name__}: give a table with {' and '.join(columns)}."
-        )
+    dicts = [row for row in islice(source, NAMED_BY) if isinstance(row, Mapping)]
+    if not dicts and next(iter(source), None) is not None:
+        raise InputError(f"the rows are {name}, without columns: give a table with {' and '.join(columns)}.")
     _check_columns("the rows", _names(dicts), columns)
 
     def from_dicts() -> Iterator[tuple[Any, ...] | Malformed]:

@@ -171,6 +171,7 @@ def _findings(
         is_shortcut, is_copied = not judged.reasons[i], "copies" in judged.reasons[i]
         own = _texts_with(texts, feature, k)
         own = own[np.argsort(-texts.copies[own], kind="stable")] if is_copied else own
+        shown = own[:EXAMPLES] if is_shortcut or is_copied else ()
         gain, picked_at = attention.get(feature, (None, None))
         yield Finding(
             kind=kind,
@@ -178,11 +179,7 @@ def _findings(
             label=label,
             verdict="shortcut" if is_shortcut else "unproven",
             reasons=judged.reasons[i],
-            explained_by=None
-            if other is None
-            else other.name
-            if other.kind == "word"
-            else f"{other.kind}: {other.name}",
+            explained_by=other and (other.name if other.kind == "word" else f"{other.kind}: {other.name}"),
             accepted=(kind, name, label) in accepted,
             texts=count,
             texts_with_label=with_label,
@@ -195,7 +192,7 @@ def _findings(
             test_texts=test_count,
             test_share=test_with_label / test_count if test_count else None,
             copies=int(texts.copies[own].max(initial=0)),
-            examples=_examples(texts, feature, own) if is_shortcut or is_copied else (),
+            examples=tuple(_excerpt(*texts.beginnings[int(i)], features[feature]) for i in shown),
             gain=gain,
             picked_at=picked_at,
         )
@@ -214,10 +211,6 @@ def _texts_with(texts: LabeledTexts, feature: int, label: int) -> Any:
     has = texts.table.has
     own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
     return own[(texts.label[own] == label) & ~texts.is_test[own]]
-
-
-def _examples(texts: LabeledTexts, feature: int, own: Any) -> tuple[str, ...]:
-    return tuple(_excerpt(*texts.beginnings[i], texts.table.features[feature]) for i in own[:EXAMPLES])
 
 
 def _excerpt(place: str, text: str, feature: Feature | None = None) -> str:

@@ -110,11 +110,6 @@ class Judged:
     reasons: list[tuple[Reason, ...]]
     explained_by: list[int | None]  # features
 
-    @property
-    def is_shortcut(self) -> NDArray[np.bool_]:
-        """(n,) which are shortcuts."""
-        return np.array([not reasons for reasons in self.reasons], bool)
-
 
 def judge(texts: LabeledTexts, options: ShortcutOptions) -> Judged:
     """The features that look distinct for a label, or are so beyond chance, or would be if copies counted."""

@@ -167,10 +167,8 @@ class Shortcuts:
     """The options of the call."""
 
     def __repr__(self) -> str:
-        return (
-            f"<shortcuts: {len(self.shortcuts):,} shortcuts, {len(self.unproven):,} unproven, of {self.num_rows:,} "
-            "rows; .to_pandas(), .write_table()>"
-        )
+        numbers = f"{len(self.shortcuts):,} shortcuts, {len(self.unproven):,} unproven, of {self.num_rows:,} rows"
+        return f"<shortcuts: {numbers}; .to_pandas(), .write_table()>"
 
     @property
     def num_rows(self) -> int:
