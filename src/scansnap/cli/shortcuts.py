@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scansnap.shortcuts.result import Finding, Shortcuts
 
 FAILURES = {
-    "shortcut": "features that tell a label beyond chance and are not in the baseline",
+    "shortcut": "features that predict a label beyond chance and are not in the baseline",
     "copies": "features that do so only by copies of a text",
     "test-copies": "texts of --test that are copies of texts of the source",
     "bad-rows": "rows that are left out",
@@ -40,8 +40,10 @@ def command(
             "made up."
         ),
     ],
-    text: Annotated[str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")],
-    label: Annotated[str, typer.Option("--label", help="The column of labels.")],
+    text: Annotated[
+        str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")
+    ] = "",
+    label: Annotated[str, typer.Option("--label", help="The column of labels.")] = "",
     test: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +75,7 @@ def command(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Find what tells the label of a text: words, pairs, positions, length, casing, white space, patterns.
+    """Find what gives away the label of a text: words, pairs, positions, length, casing, white space, patterns.
 
     Copies and near copies of a text count once. Rows that cannot be used are counted and reported. The status is 0, or
     1 if --fail-on applies, or 2 if the command cannot be carried out.
@@ -81,6 +83,9 @@ def command(
     from scansnap.shortcuts.find import shortcuts
     from scansnap.shortcuts.result import check_table, read_baseline, write_baseline
 
+    for name, column in (("--text", text), ("--label", label)):
+        if not column:
+            raise InputError(f"{name} is missing: name a column{_columns(source)}.")
     options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)
     if "test-copies" in failures and test is None:
@@ -121,6 +126,14 @@ def command(
     if reasons:
         echo(f"scansnap: --fail-on: {'; '.join(reasons)}", error=True)
         raise typer.Exit(FAILED)
+
+
+def _columns(source: str) -> str:
+    """The names of the columns of the first file, to choose from."""
+    from scansnap.corpus.sources import TABLES, find_files
+
+    files = find_files(Path(source), TABLES).files if Path(source).exists() else ()
+    return f", one of {', '.join(files[0].columns())}" if files else ""
 
 
 def _failures(fail_on: str | None) -> list[str]:

@@ -120,7 +120,7 @@ def render_shortcuts(result: Shortcuts) -> str:
         result=result,
         sentences=summary(result),
         tables=[
-            ("shortcuts", "Shortcuts", "What tells a label beyond chance, with example rows.", result.shortcuts),
+            ("shortcuts", "Shortcuts", "What predicts a label beyond chance, with example rows.", result.shortcuts),
             (
                 "unproven",
                 "Unproven",

@@ -63,7 +63,7 @@ def shortcuts(
     progress: bool | None = None,
     **words: Any,
 ) -> Shortcuts:
-    """Find what tells the label of a text: words, pairs, positions, length, casing, white space, patterns.
+    """Find what gives away the label of a text: words, pairs, positions, length, casing, white space, patterns.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Finding:
     feature: str
     """The feature."""
     label: str
-    """The label that it tells."""
+    """The label that it predicts."""
     verdict: Verdict
     """Whether it is a shortcut, or unproven."""
     reasons: tuple[Reason, ...]
@@ -177,7 +177,7 @@ class Shortcuts:
 
     @property
     def shortcuts(self) -> tuple[Finding, ...]:
-        """Features that tell a label beyond chance."""
+        """Features that predict a label beyond chance."""
         return tuple(finding for finding in self.findings if finding.verdict == "shortcut")
 
     @property
