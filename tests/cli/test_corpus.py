@@ -17,6 +17,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "pets.txt").write_text(TEXT)
     (tmp_path / "more.txt").write_text(TEXT.replace("gate", "barn"))
+    (tmp_path / "sheet.xlsx").write_text(TEXT)
 
     def command(line: str) -> tuple[int, str, str]:
         done = run_program(line, cwd=tmp_path)
@@ -28,6 +29,9 @@ def run(tmp_path, monkeypatch):
 def test_count_and_show(run) -> None:
     """What the documents do not show: they have the sentences."""
     assert "pets all: 480 tokens of 11 types, each with the 7 tokens" in run("corpus count pets.txt --window 8")[1]
+    assert (
+        "--query is missing: give a word of the text, such as the, ., by, barks, cat." in run("corpus show counts")[2]
+    )
     shown = json.loads(run("corpus show counts --query the --json")[1])
     assert shown["occurrences"] == 120
     assert {n["word"]: n["count"] for n in shown["following"]} == {"cat": 30, "dog": 30, "gate": 30, "wall": 30}
@@ -86,7 +90,9 @@ def test_a_prediction_is_compared_with_a_run(run, tmp_path) -> None:
 def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     (tmp_path / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
     _, out, error = run("corpus count prose.txt --output glued --split train")
-    assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off." in error
+    assert (
+        "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off (--tokenizer prose, and" in error
+    )
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
     (tmp_path / "table.csv").write_text("text,label\na cat,yes\na dog,no\n")
     code, _, error = run("corpus count table.csv --output t")
@@ -95,6 +101,11 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     assert (code, "table all: 6 tokens of 5 types" in out) == (0, True)
     _, out, error = run("corpus count prose.txt --tokenizer prose")
     assert ("held out" in out, error) == (False, "prose: 1 file read.\n")
+    again = [run(f"corpus count prose.txt {words}") for words in ("", "--tokenizer prose --min-count 40", "--add")]
+    assert [code for code, _, _ in again] == [2, 2, 0]
+    assert "counts was counted with tokenizer = prose, not words: give that, or another output" in again[0][2]
+    assert "or with another vocabulary (prose all): give --add" in again[1][2]
+    assert run("corpus count prose.txt --tokenizer words --add")[0] == 2
     assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]
 
 
@@ -116,6 +127,7 @@ def test_more_text_is_added_and_the_same_text_is_not(run, tmp_path) -> None:
     [
         ("count nowhere.txt", "there is no text at nowhere.txt"),
         ("count pets.txt --window x", "--window is 'x': give a whole number"),
+        ("count sheet.xlsx", "sheet.xlsx has a format that cannot be read"),
         ("show pets.txt --query cat", "there are no counts at pets.txt"),
     ],
 )

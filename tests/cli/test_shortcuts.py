@@ -35,7 +35,9 @@ def test_findings_table_and_page(run, tmp_path) -> None:
     assert "reviews.csv: 1 file read; 400 rows used, 1 left out; 2 labels" in out
     assert "1 row left out: no text (reviews.csv line 402)." in out
     assert "magic, as in reviews.csv line" in out
-    assert "look distinct but are not proven (--unproven, --table)" in out
+    assert "(0 if the labels are shuffled): 1 shortcut, and " in out
+    assert "why" not in out
+    assert "more are explained by these, rare, or due to chance or copies (" in out
     assert "page: page.html\ntable: words.csv" in out
     assert "magic" in (tmp_path / "words.csv").read_text()
     assert "Shortcuts in reviews.csv" in (tmp_path / "page.html").read_text()
@@ -64,7 +66,8 @@ def test_a_baseline_accepts_what_was_there(run) -> None:
         (("reviews.csv", "--fail-on", "bad-rows"), 1, "1 row left out\n"),
         (("clean.csv", "--fail-on", "shortcut,copies,bad-rows"), 0, ""),
         (("clean.csv", "--fail-on", "test-copies", "--test", "clean.csv"), 1, "texts of clean.csv copied\n"),
-        (("copies.csv", "--fail-on", "copies"), 1, "distinct only by copies of a text: "),
+        (("copies.csv", "--fail-on", "copies"), 1, "(the first: 150 copies of copies.csv line 2: ok film meh)\n"),
+        (("clean.csv", "--fail-on", "test-copies"), 2, "--fail-on test-copies needs --test: name the test set"),
         (("reviews.csv", "--fail-on", "spurious"), 2, "unknown value of --fail-on 'spurious'"),
         (("reviews.csv", "--table", "words.doc"), 2, "whose name ends in .csv, .parquet, .json"),
         (("reviews.csv", "--table", "reviews.csv"), 2, "--table is 'reviews.csv', which is the source"),
@@ -72,6 +75,7 @@ def test_a_baseline_accepts_what_was_there(run) -> None:
         (("reviews.csv", "--baseline", "reviews.csv", "--update-baseline"), 2, "which is the source"),
         (("reviews.csv", "--page", "page.txt"), 2, "ends in .html"),
         (("reviews.csv", "--baseline", "nowhere.toml"), 2, "the baseline is 'nowhere.toml', which cannot be read"),
+        (("reviews.csv", "--label", ""), 2, "--label is missing: name a column, one of text, label."),
         (("nowhere.csv",), 2, "there is no file at nowhere.csv"),
     ],
 )

@@ -166,7 +166,7 @@ def test_the_corpus_reads_a_column_of_every_table(tmp_path: Path, name: str) -> 
         ("rows.txt", "text", "has no columns: give a table with text and label"),
         ("rows.csv.gz", "not compressed", "cannot read .*rows.csv.gz"),
         ("nowhere/rows.csv", None, "there is no file at"),
-        ("rows.csv", "text,label\ncafé,a\n".encode("latin-1"), "not text in utf-8 .*: state its encoding"),
+        ("rows.csv", "text,label\ncafé,a\n".encode("latin-1"), "not text in utf-8 .*: give --encoding .*cp1252"),
     ],
 )
 def test_refusals(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:

@@ -141,7 +141,7 @@ def test_the_digest_depends_on_content_splits_and_files(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf", "contains no text"),
         (b"word", "a single word"),
         (b"text and \0 zero bytes", "null bytes"),
-        (b"caf\xe9 and bar", "not text in utf-8 .*: state its encoding"),
+        (b"caf\xe9 and bar", "not text in utf-8 .*: give --encoding"),
     ],
 )
 def test_files_without_text_are_refused(tmp_path: Path, content: bytes, message: str) -> None:

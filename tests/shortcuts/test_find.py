@@ -51,6 +51,18 @@ def test_planted_words_are_found_with_examples_and_others_are_not(result: ss.Sho
     assert result.control.looking > result.control.looking_shuffled
     assert result.report.sentences() == ["3 rows left out: no label (row 1,241; row 1,242; row 1,243)."]
     assert (magic.gain, magic.test) == (None, None)
+    assert repr(result).startswith("<shortcuts: 2 shortcuts, ")
+
+
+@pytest.mark.parametrize(("sign", "name"), [("magic", "magic"), ("www.x.org", "pattern: a URL")])
+def test_an_example_shows_its_feature(sign: str, name: str) -> None:
+    """In the middle of 1,000 characters."""
+    content = [
+        {**row, "text": row["text"] * 10 + (f" {sign} " if row["label"] == "a" else " w1 ") + row["text"] * 10}
+        for row in rows(200)
+    ]
+    (finding,) = [finding for finding in find(content).shortcuts if finding.name == name]
+    assert all(sign in example[:60] for example in finding.examples)
 
 
 def test_copies_are_no_evidence(result: ss.Shortcuts) -> None:
@@ -198,10 +210,15 @@ def test_what_becomes_of_rows() -> None:
         (rows(20), {"lesat": 3}, "unknown option 'lesat': did you mean 'least'"),
         (rows(20), {"split": "train"}, "split is 'train' but the rows have no splits"),
         ([], {}, "has no rows"),
+        (pd.Series(["x", "y"]), {}, "the rows are Series, without columns: give a table with text and label"),
         ([{"text": "x", "label": ""}], {}, "no row of a list can be used: 1 row left out: no label"),
         ([{"text": "x", "label": "a"}] * 3, {}, "have the same label, 'a'"),
         ([{"text": "x", "label": str(i)} for i in range(300)], {}, "more than 200 different values"),
-        ([{"text": "x", "label": "ab"[i % 2]} for i in range(99)] + ["x"] * 2, {}, "2 of 101 rows .* are malformed"),
+        (
+            [{"text": "x", "label": "ab"[i % 2]} for i in range(99)] + ["x"] * 2,
+            {},
+            "2 of 101 rows .* are malformed, .* repair or remove",
+        ),
     ],
 )
 def test_refusals(content: Texts, options: dict[str, object], message: str) -> None:

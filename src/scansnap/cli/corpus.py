@@ -54,9 +54,9 @@ def count(
     began = time.perf_counter()
     checks.path("--output", output)
     options = read_flags(flags, CountOptions, CountExecution)
-    stored = stored_tokenizer(output)
+    stored = stored_tokenizer(output) if add else None
     reading = read_flags(flags, ReadOptions)
-    if stored is not None:
+    if stored is not None and reading.get("tokenizer", stored.name) == stored.name:
         reading = {**reading, "tokenizer": stored, "min_count": 1}
     corpus = read_text(source, quiet=json, hold_out=options.get("split", ALL) != ALL, **reading)
     counts = count_corpus(corpus, output=output, add=add, progress=False if json else None, **options)
@@ -81,7 +81,9 @@ def count(
 
 def show(
     counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
-    query: Annotated[str, typer.Option("--query", help="The word to show, one token of the text.")],
+    query: Annotated[
+        str | None, typer.Option("--query", help="The word to show, one token of the text.", show_default=False)
+    ] = None,
     top: Annotated[int, typer.Option("--top", help="How many tokens of each kind to show.")] = 10,
     least: Annotated[
         int | None,
@@ -97,8 +99,14 @@ def show(
     """Show what precedes and follows a word: which tokens tell what comes next, and which are there anyway."""
     from scansnap.corpus.counts import read_counts
     from scansnap.corpus.evidence import evidence
+    from scansnap.corpus.tokenizers import frequent_words
 
-    shown = evidence(read_counts(counts), query, top=top, least=least)
+    counted = read_counts(counts)
+    if query is None:
+        frequent = frequent_words(counted.tokenizer, counted.vocabulary["query_count"].values, 5)
+        words = ", ".join(printable(word, 40) for word in counted.tokenizer.words(frequent))
+        raise InputError(f"--query is missing: give a word of the text, such as {words}.")
+    shown = evidence(counted, query, top=top, least=least)
     if json:
         common.echo_json(shown.plain())
     else:
@@ -150,7 +158,7 @@ def predict(
 ) -> None:
     """Predict, before any training, which tokens will win the attention of each query in the paper's (Y, Z) model.
 
-    Ordinary transformers follow these predictions only weakly.
+    The prediction does not carry over to ordinary transformers.
     """
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 
@@ -204,13 +212,13 @@ def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions
     echo(
         f"Tokens predicted to gain most attention in the (Y, Z) model, "
         f"{rates if is_dynamic else 'while attention is still even'}.\n"
-        "It is no prediction for ordinary transformers: see docs/prediction.md."
+        "The prediction does not carry over to ordinary transformers."
     )
     if num_tokens < SMALL_TEXT and not is_dynamic:
-        echo(f"In a text of fewer than {SMALL_TEXT:,} tokens --method {POPULATION} says more: see there.")
+        echo(f"In a text of fewer than {SMALL_TEXT:,} tokens --method {POPULATION} says more.")
     unit = "attention logit" if is_dynamic else "drive of the attention logit, at rates of 1"
     shuffled = "; shuffled: the same with next tokens shuffled" if options.control else ""
-    echo(f"Gain: {unit}{shuffled}; count: how often it precedes the query in a window.")
+    echo(f"Gain: {unit} (below 0, it falls){shuffled}; count: how often it precedes the query in a window.")
     width = max(len(printable(word, 40)) for word in (*winners, "query"))
     token_width = max([5, *(len(printable(row["token"], 40)) for rows in winners.values() for row in rows)])
     shuffled = f"  {'shuffled':>9}" if options.control else ""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scansnap.shortcuts.result import Finding, Shortcuts
 
 FAILURES = {
-    "shortcut": "features that tell a label beyond chance and are not in the baseline",
+    "shortcut": "features that predict a label beyond chance and are not in the baseline",
     "copies": "features that do so only by copies of a text",
     "test-copies": "texts of --test that are copies of texts of the source",
     "bad-rows": "rows that are left out",
@@ -40,8 +40,10 @@ def command(
             "made up."
         ),
     ],
-    text: Annotated[str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")],
-    label: Annotated[str, typer.Option("--label", help="The column of labels.")],
+    text: Annotated[
+        str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")
+    ] = "",
+    label: Annotated[str, typer.Option("--label", help="The column of labels.")] = "",
     test: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +75,7 @@ def command(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Find what tells the label of a text: words, pairs, positions, length, casing, white space, patterns.
+    """Find what gives away the label of a text: words, pairs, positions, length, casing, white space, patterns.
 
     Copies and near copies of a text count once. Rows that cannot be used are counted and reported. The status is 0, or
     1 if --fail-on applies, or 2 if the command cannot be carried out.
@@ -81,8 +83,13 @@ def command(
     from scansnap.shortcuts.find import shortcuts
     from scansnap.shortcuts.result import check_table, read_baseline, write_baseline
 
+    for name, column in (("--text", text), ("--label", label)):
+        if not column:
+            raise InputError(f"{name} is missing: name a column{_columns(source)}.")
     options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)
+    if "test-copies" in failures and test is None:
+        raise InputError("--fail-on test-copies needs --test: name the test set.")
     for name, output in (("--table", table), ("--page", page), ("--baseline", baseline)):
         sources = [Path(given) for given in (source, test) if given is not None and Path(given).exists()]
         if output is not None and output.exists() and any(output.samefile(given) for given in sources):
@@ -121,6 +128,14 @@ def command(
         raise typer.Exit(FAILED)
 
 
+def _columns(source: str) -> str:
+    """The names of the columns of the first file, to choose from."""
+    from scansnap.corpus.sources import TABLES, find_files
+
+    files = find_files(Path(source), TABLES).files if Path(source).exists() else ()
+    return f", one of {', '.join(files[0].columns())}" if files else ""
+
+
 def _failures(fail_on: str | None) -> list[str]:
     names = [name.strip() for name in (fail_on or "").split(",") if name.strip()]
     for name in names:
@@ -134,9 +149,10 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     from scansnap.report.shortcuts_page import count_items, visible
 
     new = [finding for finding in result.findings if not finding.accepted]
+    copied = sorted((f for f in new if "copies" in f.reasons), key=lambda f: -f.copies)
     named = {
         "shortcut": ("shortcut", "not in the baseline", [f for f in new if f.verdict == "shortcut"]),
-        "copies": ("feature", "distinct only by copies of a text", [f for f in new if "copies" in f.reasons]),
+        "copies": ("feature", "distinct only by copies of a text", copied),
     }
     reasons = []
     for name in failures:
@@ -149,7 +165,9 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
             listed = ", ".join(visible(finding.name) for finding in findings[:NAMED]) + ", ..." * (
                 len(findings) > NAMED
             )
-            reasons.append(f"{count_items(len(findings), kind)} {which}: {listed}")
+            first = findings[0]
+            text = f" (the first: {first.copies:,} copies of {visible(first.examples[0], 80)})" * (name == "copies")
+            reasons.append(f"{count_items(len(findings), kind)} {which}: {listed}{text}")
     return reasons
 
 
@@ -169,7 +187,8 @@ def _print(result: Shortcuts, top: int, unproven: bool) -> None:
         for example in finding.examples[:1]:
             echo(f"  {visible(finding.name)}, as in {visible(example, 100)}")
     if not unproven:
-        echo(f"\n{len(result.unproven):,} more look distinct but are not proven (--unproven, --table)")
+        more = "more are explained by these, rare, or due to chance or copies (--unproven, --table)"
+        echo(f"\n{len(result.unproven):,} {more}")
     for sentence in result.report.sentences():
         echo(sentence)
 
@@ -184,7 +203,7 @@ def _table(findings: tuple[Finding, ...], *, has_test: bool) -> None:
     more = f"  {'test':>14}" * has_test + f"  {'gain':>5}  {'picked at':>9}" * is_trained
     echo(
         f"  {'feature':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
-        f"{'corrected p':>11}{more}  why"
+        f"{'corrected p':>11}{more}{'  why' * any(finding.reasons for finding in findings)}"
     )
     for name, finding in zip(names, findings, strict=True):
         gain = "-" if finding.gain is None else f"{finding.gain:.1f}"

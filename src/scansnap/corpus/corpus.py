@@ -102,7 +102,7 @@ class ReadCall(ReadOptions):
 
 @options_as_kwargs(ReadCall, ReadOptions)
 @validated
-def read_corpus(source: str | Path, *, hold_out: bool = True, progress: bool | None = None, **kwargs: Any) -> Corpus:
+def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None = None, **kwargs: Any) -> Corpus:
     """Read text as token ids.
 
     Parameters
@@ -127,6 +127,8 @@ def read_corpus(source: str | Path, *, hold_out: bool = True, progress: bool | N
     >>> len(corpus.splits["train"]), corpus.vocab_size
     (29323, 288)
     """
+    if not isinstance(source, str | Path):
+        raise InputError(f"source is a {type(source).__name__}: give the path of a file or folder, or 'example'.")
     options = from_names(ReadOptions, kwargs)
     tokenizer, min_count = options.tokenizer, options.min_count
     rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
@@ -185,7 +187,7 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
     if share > MANY and tokenizer.name == WORDS:
         yield (
             f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
-            "off."
+            f"off (--tokenizer {PROSE}, and a new --output if you count)."
         )
 
 

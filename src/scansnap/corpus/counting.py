@@ -195,18 +195,22 @@ def _make_job(
 def _check_base(
     output: Path, base: Counts, corpus: Corpus, options: CountOptions, *, adding: bool, allowed: bool
 ) -> None:
-    for name, old, new in (("window", base.window, options.window), ("least", base.least, options.least)):
+    is_same = base.tokenizer.fingerprint == corpus.tokenizer.fingerprint
+    settings: dict[str, Any] = {"window": (base.window, options.window), "least": (base.least, options.least)}
+    if not is_same:
+        settings["tokenizer"] = base.tokenizer.name, corpus.tokenizer.name
+    for name, (old, new) in settings.items():
         if old != new:
             raise StoreError(f"{output} was counted with {name} = {old}, not {new}: give that, or another output.")
-    if base.tokenizer.fingerprint != corpus.tokenizer.fingerprint:
+    if not allowed and (adding or not is_same):
+        raise StoreError(
+            f"{output} holds the counts of other text, or with another vocabulary ({base.source}): give --add "
+            "(add=True) to add this text, or another output."
+        )
+    if not is_same:
         raise StoreError(
             f"{output} was counted with another vocabulary: read the text with read_corpus(..., tokenizer="
             f"read_counts('{output}').tokenizer), or give another output."
-        )
-    if adding and not allowed:
-        raise StoreError(
-            f"{output} holds the counts of other text ({base.source}): say add (--add) to add this text to it, or give "
-            "another output."
         )
     if adding and base.least > 1:
         raise StoreError(

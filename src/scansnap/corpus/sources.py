@@ -39,6 +39,9 @@ FORMATS = {
     ".arrow": "arrow",
 }
 COMPRESSED = (".gz", ".zst", ".bz2")
+BINARY = (".xlsx", ".xls", ".ods", ".docx", ".doc", ".odt", ".pptx", ".pdf", ".zip", ".tar", ".pkl", ".npy")
+"""Files that are never read as plain text; those with other unknown endings are."""
+
 TABLES = ("csv", "json", "parquet", "arrow")
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 UNMARKED = {(False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be"}
@@ -119,7 +122,7 @@ class RowReport:
         if self.malformed > MOST_MALFORMED * total:
             raise InputError(
                 f"{self.malformed:,} of {total:,} rows of {name} are malformed, more than {MOST_MALFORMED:.0%}: repair "
-                f"them. {' '.join(self.sentences())}"
+                f"or remove them. {' '.join(self.sentences())}"
             )
 
 
@@ -207,7 +210,8 @@ class DataFile:
             raise InputError(f"the encoding is '{encoding}', which is unknown: give one such as latin-1.") from None
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{self.path} is not text in {encoding} ({error.reason}): state its encoding, such as latin-1."
+                f"{self.path} is not text in {encoding} ({error.reason}): give --encoding (encoding=...), such as "
+                "cp1252 (Windows) or latin-1."
             ) from None
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"cannot read {printable(str(self.path), 300)} ({brief(error)}).") from None
@@ -356,7 +360,7 @@ class FoundFiles:
 def find_files(path: Path, formats: Sequence[str], encoding: str | None = None) -> FoundFiles:
     """A file, or the files of some formats in a folder and its subfolders."""
     if path.is_file():
-        file_format = _format_of(path) or ("text" if "text" in formats else None)
+        file_format = _format_of(path) or ("text" if "text" in formats and path.suffix.lower() not in BINARY else None)
         if file_format is None:
             raise InputError(f"{path} has a format that cannot be read: give {', '.join(FORMATS)}.")
         return FoundFiles((DataFile(path, file_format, encoding),))
@@ -446,7 +450,10 @@ def _in_memory(source: Any, columns: Sequence[str], split: str | None) -> Any:
     if isinstance(source, Iterator | bytes | range | np.ndarray) or not isinstance(source, Iterable):
         why = ", which cannot be read twice" if isinstance(source, Iterator) else ""
         raise InputError(f"the rows are {name}{why}: give a list of dicts, a table, or a file.")
-    _check_columns("the rows", _names(row for row in islice(source, NAMED_BY) if isinstance(row, Mapping)), columns)
+    dicts = [row for row in islice(source, NAMED_BY) if isinstance(row, Mapping)]
+    if not dicts and next(iter(source), None) is not None:
+        raise InputError(f"the rows are {name}, without columns: give a table with {' and '.join(columns)}.")
+    _check_columns("the rows", _names(dicts), columns)
 
     def from_dicts() -> Iterator[tuple[Any, ...] | Malformed]:
         for row in source:

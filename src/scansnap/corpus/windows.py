@@ -29,7 +29,7 @@ occurrences show how large it is when next tokens are unrelated to their context
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -112,11 +112,11 @@ class ContextCounts:
 
     query: int
     window: int
-    counts: sparse.csr_array
+    counts: sparse.csr_array = field(repr=False)
     """c(l, n), (vocab_size, vocab_size) of int64."""
-    token_counts: NDArray[np.int64]
+    token_counts: NDArray[np.int64] = field(repr=False)
     """c(l): how often each token is a contextual token, (vocab_size,)."""
-    next_counts: NDArray[np.int64]
+    next_counts: NDArray[np.int64] = field(repr=False)
     """c(n): how often each token is the next token, (vocab_size,)."""
 
     @classmethod

@@ -51,14 +51,16 @@ def summary(result: Shortcuts) -> list[str]:
         ", ..." if len(shown) > 6 else ""
     )
     control, files = result.control, "" if result.files is None else f"{result.files}; "
+    explained = control.beyond_chance - len(result.shortcuts)
     tested = ", ".join(f"{kind} {number:,}" for kind, number in result.num_features.items())
     sentences = [
         f"{result.source}: {files}{result.num_rows:,} rows used, {result.report.num_left_out:,} left out; "
         f"{len(result.labels)} labels: {listed}.",
         *_doubts(result),
         f"Features in at least {result.options.least} rows, by kind: {tested}.",
-        f"Beyond chance (level {result.options.level:g} for all features together): {control.beyond_chance:,}, and "
-        f"{control.beyond_chance_shuffled:,} if the labels are shuffled.",
+        f"{count_items(control.beyond_chance, 'feature')} beyond chance, at level {result.options.level:g} for all "
+        f"together ({control.beyond_chance_shuffled:,} if the labels are shuffled): "
+        f"{count_items(len(result.shortcuts), 'shortcut')}, and {explained:,} that another feature explains.",
     ]
     if (second := result.second) is not None:
         held = Counter(finding.test for finding in result.shortcuts)
@@ -87,10 +89,9 @@ def _doubts(result: Shortcuts) -> list[str]:
         )
     if result.num_tested_texts < result.num_rows * result.drawn_share:
         several = f"; {result.num_ambiguous:,} have several labels" if result.num_ambiguous else ""
-        doubts.append(
-            f"{result.num_texts:,} texts are different, and {result.num_tested_texts:,} are left if near copies with "
-            f"the same label count once{several}."
-        )
+        left = f", and {result.num_tested_texts:,} are left if near copies with the same label count once"
+        is_same = result.num_texts == result.num_tested_texts
+        doubts.append(f"{result.num_texts:,} texts are different{'' if is_same else left}{several}.")
     if result.num_pairs > (tested := result.num_features.get("pair", 0)):
         doubts.append(f"{tested:,} of {result.num_pairs:,} pairs of words are tested; --pairs sets their number.")
     rare = [label for label, rows in result.labels.items() if rows < result.options.least]
@@ -119,7 +120,7 @@ def render_shortcuts(result: Shortcuts) -> str:
         result=result,
         sentences=summary(result),
         tables=[
-            ("shortcuts", "Shortcuts", "What tells a label beyond chance, with example rows.", result.shortcuts),
+            ("shortcuts", "Shortcuts", "What predicts a label beyond chance, with example rows.", result.shortcuts),
             (
                 "unproven",
                 "Unproven",
@@ -140,12 +141,16 @@ def render_shortcuts(result: Shortcuts) -> str:
 def draw_features(result: Shortcuts) -> Figure | None:
     """z of features against the texts that they are in, with the names of the most distinct shortcuts."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     shown = result.findings[:SHOWN_POINTS]
     if not shown:
         return None
     figure = Figure(figsize=(5.4, 3.8), layout="constrained")
     axes = figure.add_subplot(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(LogFormatter())
+        axis.set_minor_formatter(LogFormatter())
     looks: dict[str, dict[str, Any]] = {
         "unproven": {"color": "0.5", "markersize": 4, "fillstyle": "none", "alpha": 0.7},
         "shortcut": {"color": COLORS[0], "markersize": 5},

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 from scipy import stats
 
 from scansnap.corpus.sources import Table
 from scansnap.runtime.errors import InputError
 from scansnap.shortcuts.attention import attend
 from scansnap.shortcuts.example import example_rows
+from scansnap.shortcuts.features import SHAPES, Feature
 from scansnap.shortcuts.judging import Judged, control, judge
 from scansnap.shortcuts.options import ShortcutOptions
 from scansnap.shortcuts.result import Finding, SecondSource, Shortcuts, Test
@@ -29,6 +31,9 @@ EXAMPLE = "example"
 
 EXAMPLES = 3
 """Example rows of a finding."""
+
+EXCERPT, BEFORE = 200, 30
+"""Characters of an example, and of those before its feature."""
 
 HOLDS_P = 0.05
 """A shortcut holds in the second source if its share there is at most this probable without it."""
@@ -58,7 +63,7 @@ def shortcuts(
     progress: bool | None = None,
     **words: Any,
 ) -> Shortcuts:
-    """Find what tells the label of a text: words, pairs, positions, length, casing, white space, patterns.
+    """Find what gives away the label of a text: words, pairs, positions, length, casing, white space, patterns.
 
     Parameters
     ----------
@@ -140,7 +145,7 @@ def _second_source(table: Table, collected: Collected, texts: LabeledTexts) -> S
         rows=sum(collected.rows[1].values()),
         copied_texts=len(copied),
         texts=int(texts.is_test.sum()),
-        examples=tuple(texts.excerpts[i] for i in copied[:EXAMPLES]),
+        examples=tuple(_excerpt(*texts.beginnings[i]) for i in copied[:EXAMPLES]),
         report=collected.reports[1],
     )
 
@@ -163,7 +168,10 @@ def _findings(
         p = float(judged.evidence.p[feature, k])
         explained_by = judged.explained_by[i]
         other = None if explained_by is None else features[explained_by]
-        is_shortcut = not judged.reasons[i]
+        is_shortcut, is_copied = not judged.reasons[i], "copies" in judged.reasons[i]
+        own = _texts_with(texts, feature, k)
+        own = own[np.argsort(-texts.copies[own], kind="stable")] if is_copied else own
+        shown = own[:EXAMPLES] if is_shortcut or is_copied else ()
         gain, picked_at = attention.get(feature, (None, None))
         yield Finding(
             kind=kind,
@@ -171,11 +179,7 @@ def _findings(
             label=label,
             verdict="shortcut" if is_shortcut else "unproven",
             reasons=judged.reasons[i],
-            explained_by=None
-            if other is None
-            else other.name
-            if other.kind == "word"
-            else f"{other.kind}: {other.name}",
+            explained_by=other and (other.name if other.kind == "word" else f"{other.kind}: {other.name}"),
             accepted=(kind, name, label) in accepted,
             texts=count,
             texts_with_label=with_label,
@@ -187,7 +191,8 @@ def _findings(
             test=_holds(test_count, test_with_label, k, test_rows) if has_test else None,
             test_texts=test_count,
             test_share=test_with_label / test_count if test_count else None,
-            examples=_examples(texts, feature, k) if is_shortcut or "copies" in judged.reasons[i] else (),
+            copies=int(texts.copies[own].max(initial=0)),
+            examples=tuple(_excerpt(*texts.beginnings[int(i)], features[feature]) for i in shown),
             gain=gain,
             picked_at=picked_at,
         )
@@ -201,8 +206,22 @@ def _holds(count: int, with_label: int, label: int, rows: Any) -> Test:
     return "holds" if p <= HOLDS_P else "not confirmed"
 
 
-def _examples(texts: LabeledTexts, feature: int, label: int) -> tuple[str, ...]:
+def _texts_with(texts: LabeledTexts, feature: int, label: int) -> Any:
+    """The texts of the first source that have a feature and a label."""
     has = texts.table.has
     own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
-    own = own[(texts.label[own] == label) & ~texts.is_test[own]][:EXAMPLES]
-    return tuple(texts.excerpts[i] for i in own)
+    return own[(texts.label[own] == label) & ~texts.is_test[own]]
+
+
+def _excerpt(place: str, text: str, feature: Feature | None = None) -> str:
+    """Where a row is, and its text around a feature, or its beginning."""
+    at = 0
+    if feature is not None:
+        words = r"\s*".join(map(regex.escape, feature.name.split()))
+        shapes = [pattern for kind, name, pattern in SHAPES if (kind, name) == feature]
+        for pattern in shapes or [rf"\b{words}\b", words]:
+            if found := list(regex.finditer(pattern, text, 0 if shapes else regex.IGNORECASE)):
+                at = found[-1 if feature.kind in ("last", "late") else 0].start()
+                break
+    first = 0 if at <= BEFORE else text.find(" ", at - BEFORE, at) + 1 or at
+    return f"{place}: {'…' * (first > 0)}{text[first : first + EXCERPT]}{'…' * (first + EXCERPT < len(text))}"

@@ -1,4 +1,4 @@
-"""Which features tell a label: the test of every feature, its correction, what explains it, and the verdict.
+"""Which features predict a label: the test of every feature, its correction, what explains it, and the verdict.
 
 **The test.**  N different texts, n_k of them with label k; feature f is in c of them, a of which have label k.  If the
 feature says nothing about the label, then the c texts are a random choice out of N, and a is hypergeometric with
@@ -109,11 +109,6 @@ class Judged:
     label: IntArray  # (n,) the label that each is most distinct for
     reasons: list[tuple[Reason, ...]]
     explained_by: list[int | None]  # features
-
-    @property
-    def is_shortcut(self) -> NDArray[np.bool_]:
-        """(n,) which are shortcuts."""
-        return np.array([not reasons for reasons in self.reasons], bool)
 
 
 def judge(texts: LabeledTexts, options: ShortcutOptions) -> Judged:

@@ -47,7 +47,7 @@ class Finding:
     feature: str
     """The feature."""
     label: str
-    """The label that it tells."""
+    """The label that it predicts."""
     verdict: Verdict
     """Whether it is a shortcut, or unproven."""
     reasons: tuple[Reason, ...]
@@ -76,8 +76,10 @@ class Finding:
     """Texts with the feature there."""
     test_share: float | None
     """The share of its label among these."""
+    copies: int
+    """Rows that are copies of the text with the feature and the label that has most."""
     examples: tuple[str, ...]
-    """Where rows with the feature and the label are, and how they begin."""
+    """Where rows with the feature and the label are, counted from 1, and their text around the feature."""
     gain: float | None
     """The most attention that training gives the word, over even attention; None if it was not read."""
     picked_at: int | None
@@ -118,7 +120,7 @@ class SecondSource:
     report: RowReport
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shortcuts:
     """Shortcuts in labeled text.
 
@@ -164,6 +166,10 @@ class Shortcuts:
     options: ShortcutOptions
     """The options of the call."""
 
+    def __repr__(self) -> str:
+        numbers = f"{len(self.shortcuts):,} shortcuts, {len(self.unproven):,} unproven, of {self.num_rows:,} rows"
+        return f"<shortcuts: {numbers}; .to_pandas(), .write_table()>"
+
     @property
     def num_rows(self) -> int:
         """Rows that were used."""
@@ -171,7 +177,7 @@ class Shortcuts:
 
     @property
     def shortcuts(self) -> tuple[Finding, ...]:
-        """Features that tell a label beyond chance."""
+        """Features that predict a label beyond chance."""
         return tuple(finding for finding in self.findings if finding.verdict == "shortcut")
 
     @property

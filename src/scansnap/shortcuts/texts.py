@@ -33,8 +33,8 @@ MOST_LABELS = 200
 SIMILAR = 0.6
 BANDS, HASHES = 12, 5
 SHOWN_EVERY = 2048
-EXCERPT = 200
-"""Characters of a text that are kept as an example."""
+KEPT = 2000
+"""Characters of a text that are kept, to cut an example from."""
 
 NO_TEXT, NO_LABEL = "no text", "no label"
 NOT_TEXT, NOT_LABEL = "the text is a list or an object", "the label is a list or an object"
@@ -82,8 +82,8 @@ class Collected:
                     known.copies += 1
                     continue
                 ids = array("i", (self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words_of(text)))
-                excerpt = f"{row.place}: {' '.join(text[:EXCERPT].split())}{'...' * (len(text) > EXCERPT)}"
-                self.texts[part, k, value] = Text(ids, list(shapes_of(text)), excerpt)
+                kept = " ".join(text[:KEPT].split())
+                self.texts[part, k, value] = Text(ids, list(shapes_of(text)), row.place, kept)
                 if len(self.texts) > options.texts:
                     self.limit //= 2
                     self.texts = {key: text for key, text in self.texts.items() if key[2] < self.limit}
@@ -109,7 +109,8 @@ class Text:
 
     ids: array[int]
     shapes: list[Feature]
-    excerpt: str
+    place: str
+    beginning: str
     copies: int = 1
 
 
@@ -158,7 +159,7 @@ class LabeledTexts:
     is_shared: NDArray[np.bool_]  # (n,) texts of which the other source has a copy
     copies: IntArray  # (n,) rows that are copies of each, with itself
     length: IntArray  # (n,) words
-    excerpts: list[str]
+    beginnings: list[tuple[str, str]]  # where each is, and its first characters
     table: FeatureTable
     num_texts: int  # different texts of the first source before near copies are grouped
     num_ambiguous: int  # groups of the first source that have several labels
@@ -214,7 +215,7 @@ def label_texts(collected: Collected, options: ShortcutOptions) -> LabeledTexts:
         np.where(is_test, parts_of[0], parts_of[1]),
         copies,
         lengths,
-        [texts[at].excerpt for at in kept],
+        [(texts[at].place, texts[at].beginning) for at in kept],
         table,
         num_texts=len(np.unique(value[part == 0])),
         num_ambiguous=int((np.bincount(group[kept][~is_test]) > 1).sum()),
