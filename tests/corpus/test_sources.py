@@ -44,7 +44,7 @@ def compressed(name: str, content: bytes) -> bytes:
         ("rows.csv.bz2", "utf-8", ","),
         ("rows.tsv", "utf-8", "\t"),
         ("rows.csv", "utf-8-sig", ";"),
-        ("rows.csv", "utf-16-le", ","),
+        ("rows.csv", "utf-16", ","),
     ],
 )
 def test_csv(tmp_path: Path, name: str, encoding: str, delimiter: str) -> None:
@@ -59,6 +59,12 @@ def test_csv(tmp_path: Path, name: str, encoding: str, delimiter: str) -> None:
         assert csv.field_size_limit() == 2**30
     finally:
         csv.field_size_limit(before)
+
+
+def test_utf_16_without_a_mark_asks_for_the_encoding(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(CSV.encode("utf-16-le"))
+    with pytest.raises(ss.InputError, match=r"begins with null bytes: give --encoding"):
+        read(tmp_path / "rows.csv")
 
 
 def test_json_lines_parquet_and_hugging_face(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 - Plain text: .txt, .text, .tokens, .raw, .md.
 - Tables: .csv, .tsv, .jsonl, .ndjson, .json (one object per line), .parquet, .pq, .arrow (as `datasets` saves them).
 - Text files and text tables may be compressed (.gz, .zst, .bz2).  Their encoding is the one you state, else the one
-  that the first bytes show (UTF-8 with a mark, UTF-16), else UTF-8.
+  that a byte order mark shows (UTF-8, UTF-16), else UTF-8.
 - A folder is read recursively, in order of the files' paths.  Hidden files are not read; files of other formats are
   listed in `skipped`.
 - In memory: pandas, Polars and Arrow tables, Hugging Face data sets, a dict of lists, a list of dicts.
@@ -44,8 +44,6 @@ BINARY = (".xlsx", ".xls", ".ods", ".docx", ".doc", ".odt", ".pptx", ".pdf", ".z
 
 TABLES = ("csv", "json", "parquet", "arrow")
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-UNMARKED = {(False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be"}
-"""Where the zeros of two ASCII letters are."""
 
 DELIMITERS = ",\t;|"
 LONGEST_FIELD = 2**22
@@ -201,8 +199,9 @@ class DataFile:
             if encoding is None:
                 with self._bytes() as file:
                     first = file.read(4)
-                encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if first.startswith(mark)), None)
-                encoding = encoding or UNMARKED.get(tuple(byte == 0 for byte in first), "utf-8")
+                encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if first.startswith(mark)), "utf-8")
+                if encoding == "utf-8" and b"\0" in first:
+                    raise InputError(f"{self.path} begins with null bytes: give --encoding (encoding=...), as utf-16-le.")
             codecs.lookup(encoding)
             with self._bytes() as file, io.TextIOWrapper(file, encoding=encoding, newline=newline) as text:
                 yield text
