@@ -201,7 +201,7 @@ class DataFile:
                     first = file.read(4)
                 encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if first.startswith(mark)), "utf-8")
                 if encoding == "utf-8" and b"\0" in first:
-                    raise InputError(f"{self.path} begins with null bytes: give --encoding (encoding=...), as utf-16-le.")
+                    raise InputError(f"{self.path} begins with null bytes: give --encoding, such as utf-16-le.")
             codecs.lookup(encoding)
             with self._bytes() as file, io.TextIOWrapper(file, encoding=encoding, newline=newline) as text:
                 yield text
