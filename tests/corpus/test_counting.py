@@ -262,7 +262,7 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(tmp_path) -> None:
     assert "was counted with another vocabulary" in refused(output, ids, vocab_size=11, window=4, add=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").touch()
-    assert "is not a store of this version of scansnap: give another name" in refused(tmp_path / "other", ids)
+    assert "is not a scansnap store: give another name" in refused(tmp_path / "other", ids)
     assert stored_tables(ss.read_counts(output)) == stored_tables(first)
 
     ss.count_corpus(corpus_of(10, train=ids), output=tmp_path / "rare", window=4, least=2)

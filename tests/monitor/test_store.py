@@ -111,12 +111,12 @@ def test_what_is_not_a_store_of_looks_is_refused(tmp_path) -> None:
         read_snapshots(tmp_path / "none.zarr")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
-    with pytest.raises(ss.StoreError, match="not a store of this version"):
+    with pytest.raises(ss.StoreError, match="not a scansnap store"):
         SnapshotStore(tmp_path / "thesis")
     xr.Dataset({"a": 1}, attrs={"kind": "train"}).to_zarr(tmp_path / "run.zarr", zarr_format=2)
     with pytest.raises(ss.StoreError, match=r"run\.zarr is not a store of snapshots: give what ss\.watch"):
         read_snapshots(tmp_path / "run.zarr")
-    with pytest.raises(ss.StoreError, match="not a store of this version"):
+    with pytest.raises(ss.StoreError, match="not a scansnap store"):
         SnapshotStore(tmp_path / "run.zarr")
 
 

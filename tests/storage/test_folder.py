@@ -133,7 +133,7 @@ def test_a_missing_file_shows(folder: CheckedFolder, name: str) -> None:
     assert not is_intact(folder.root)
     assert not is_new(folder.root)
     folder = CheckedFolder(folder.root)
-    with pytest.raises(ss.StoreError, match=r"is missing; scansnap check|is not a store"):
+    with pytest.raises(ss.StoreError, match=r"is missing; scansnap check|is not a scansnap store"):
         (folder.refuse_damage if folder.committed else folder.lock)()
 
 

@@ -26,7 +26,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     dataset, axis = _without_single_entries(dataset)
     names = sorted(map(str, dataset.data_vars), key=lambda name: name != "loss")  # the loss first
     rows = math.ceil(len(names) / 3)
-    figure = NewFigure(figsize=(3.4 * min(len(names), 3), 2.6 * rows), layout="constrained")
+    figure = NewFigure(figsize=(4.2 * min(len(names), 3), 2.6 * rows), layout="constrained")
     panels = np.atleast_1d(figure.subplots(rows, min(len(names), 3), squeeze=False)).ravel()
     for panel, name in zip(panels, names, strict=False):
         values = dataset[name]
@@ -47,7 +47,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         title = "\n".join(textwrap.wrap(plain(words, 120), 44))
         label(panel, "step" if axis == "step" else "time (expected steps)", "", title)
         if len(shown) > 1:
-            legend(panel, title=None if entries else "run", frameon=True, framealpha=0.8, edgecolor="none")
+            legend(panel, title=None if entries else "run", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for panel in panels[len(names) :]:
         panel.remove()
     return figure

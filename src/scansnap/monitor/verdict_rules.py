@@ -132,6 +132,11 @@ class VerdictRule:
         if self.severity not in get_args(Severity):
             raise unknown("severity", self.severity, get_args(Severity))
 
+    @property
+    def meaning(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.judge.__doc__ or "").partition("\n")[0]
+
 
 HEAD_VERDICTS: Registry[VerdictRule] = Registry("verdict", "judge")
 """Verdicts on heads by name.
@@ -206,7 +211,7 @@ def not_finite(head: HeadHistory) -> Judgment | None:
 @HEAD_VERDICTS.register("exploding-logits")
 @head_verdict("alarm", needs="largest_logit")
 def exploding_logits(head: HeadHistory) -> Judgment | None:
-    """Logits beyond `ROUNDED`, or above `RISING` and on the way there.
+    """Logits so large that weights are badly rounded, or on the way there.
 
     Growth is exponential where the loss rewards ever larger logits, so the line through the logarithms of the last
     fifth of the steps (at least four snapshots) is drawn on: they are on the way if each is above the one before and
@@ -308,9 +313,9 @@ def dormant(head: HeadHistory) -> Judgment | None:
 @HEAD_VERDICTS.register("frozen")
 @head_verdict("notice", needs="moved")
 def frozen(head: HeadHistory) -> Judgment | None:
-    """Attention that moved and then stopped: `results/metrics.py`, as for text.
+    """Attention that moved and then stopped.
 
-    Where the learning rate is known, attention has to stop also relative to it.
+    It is judged as in `results/metrics.py`.  If the learning rate is known, it has to stop relative to that too.
     """
     snap = find_snap(head.steps, head["moved"])
     if snap.step is None or _follows_rate(head):

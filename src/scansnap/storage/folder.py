@@ -235,7 +235,7 @@ class CheckedFolder:
         """Become the one process that writes, and clean up after one that ended in the middle of it."""
         # the manifest comes last here: a writer's first commit puts it there before any other file
         if not is_new(self.root) and not (self.root / MANIFEST).exists():
-            raise StoreError(f"{self.root} is not a store of this version of scansnap: give another name.")
+            raise StoreError(f"{self.root} is not a scansnap store: give another name.")
         self._lock.acquire(wait=wait)
         self._is_closed = False
         try:

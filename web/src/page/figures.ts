@@ -11,7 +11,7 @@ export interface FigureState {
 /** What the paper says about each, and what to look at here. */
 export const STATEMENTS: Record<string, string> = {
   "Figure 2: the four stages":
-    "Attention starts as tokens are frequent, drops common ones, lets the distinct ones that are ahead win, and is nearly frozen after t₀.",
+    "Attention starts in proportion to frequency, leaves common tokens, lets the distinct ones that are ahead win, and hardly moves after t₀.",
   "Figure 3: growth factor":
     "The paper: the smaller η_Y, the later t₀ and the larger the growth after it. Keep the curves of one rate and open another, under both gradients.",
   "Figure 4: Syn-Small, SGD":

@@ -3,7 +3,7 @@ import type { Phase } from "../engine/index.ts";
 import { h } from "./dom.ts";
 
 const WHY: Record<Phase["name"], string> = {
-  start: "Attention begins as tokens are frequent: at the black ticks.",
+  start: "At first each token gets attention in proportion to its frequency (black ticks).",
   scanning: "The decoder learns which tokens tell the next one; attention leaves those that do not.",
   snapping: "The decoder’s errors shrink, and with them the push on attention.",
   snapped: "The decoder is nearly always right, so there is hardly a gradient left to move attention.",

@@ -20,7 +20,7 @@ export const STOPS: readonly Stop[] = [
     title: "What you see",
     text:
       "A model reads some words and then “about”; it has to say whether that is about pets or about cooking. Each picture is one answer, each row a word, " +
-      "each bar the attention it gets. Striped orange words are common to both answers; solid blue ones are distinct. Bars begin at the black ticks: as frequent words.",
+      "each bar the attention it gets. Striped orange words are common to both answers; solid blue ones are distinct. At first each word gets attention in proportion to its frequency (black ticks).",
     question: "“the” is as frequent as “dog”. Which bar will be longest after 40 updates?",
     answers: ["the: it is in every sequence", "dog", "They stay equal"],
     right: 1,
