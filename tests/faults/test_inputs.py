@@ -71,7 +71,7 @@ def test_command_lines_with_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["verify", "lemma_6", "--lr-z", "1e300"], "lr_z is 1e+300: give a rate of at most 1e+06"),
         (["train", "--classes", "\x1b[31mx.toml"], "cannot read the classes file \\x1b[31mx.toml"),
-        (["corpus", "count", "missing.txt", "--output", "/"], "/"),
+        (["corpus", "count", "example", "--output", "/"], "a result cannot be written over the folder /"),
     ],
 )
 def test_what_was_traced_before(words: list[str], sentence: str) -> None:
