@@ -597,12 +597,9 @@ def decay(x, share, center):
 
 
 @njit(error_model="numpy", forceinline=True)
-def clip_gradient(layer, general, most, ones, scratch):
+def clip_gradient(most, rows, columns, ones, scratch):
     """Shorten the gradient of all parameters together to the largest norm allowed."""
-    rows = ones
-    if general is not None:
-        rows = general.row_multiplicity
-    total = squared_norm(scratch.dY, rows, layer.multiplicity) + squared_norm(scratch.dZ, ones, ones)
+    total = squared_norm(scratch.dY, rows, columns) + squared_norm(scratch.dZ, ones, ones)
     total += squared_norm(scratch.db, ones, ones)
     if total > most**2:
         factor = ones.dtype.type(most / math.sqrt(total))
@@ -641,20 +638,21 @@ def advance(layer, general, rule, state, r, batches, begin, rates_y, rates_z, up
                 state.diverged[r] = t + 1
                 continue
         eta_y, eta_z = rates_y[s], rates_z[s]
-        if rule.clip > 0:
-            clip_gradient(layer, general, rule.clip, ones, scratch)
-        if rule.weight_decay > 0:
-            decay(y, y.dtype.type(eta_y * rule.weight_decay), zeros)
-            decay(z, y.dtype.type(eta_z * rule.weight_decay), layer.prior)
-            decay(bias, y.dtype.type(eta_z * rule.weight_decay), zeros)
-        if general is not None:
-            move(rule, t, eta_y, y, scratch.dY, decoder_memory, general.row_multiplicity, layer.multiplicity)
+        if general is None:
+            step_sgd(rule.momentum, eta_y, y, scratch.dY, decoder_memory[0])
+            step_sgd(rule.momentum, eta_z, z, scratch.dZ, logits_memory[0])
+        else:
+            rows, columns = general.row_multiplicity, layer.multiplicity
+            if rule.clip > 0:
+                clip_gradient(rule.clip, rows, columns, ones, scratch)
+            if rule.weight_decay > 0:
+                decay(y, y.dtype.type(eta_y * rule.weight_decay), zeros)
+                decay(z, y.dtype.type(eta_z * rule.weight_decay), layer.prior)
+                decay(bias, y.dtype.type(eta_z * rule.weight_decay), zeros)
+            move(rule, t, eta_y, y, scratch.dY, decoder_memory, rows, columns)
             move(rule, t, eta_z, z, scratch.dZ, logits_memory, ones, ones)
             move(rule, t, eta_z, bias, scratch.db, bias_memory, ones, ones)
             clear(scratch.db)
-        else:
-            step_sgd(rule.momentum, eta_y, y, scratch.dY, decoder_memory[0])
-            step_sgd(rule.momentum, eta_z, z, scratch.dZ, logits_memory[0])
 
 
 @njit(error_model="numpy", forceinline=True)

@@ -266,6 +266,11 @@ def has_kernel_rule(rule: object) -> bool:
     return type(rule) in RULES and {field.name for field in fields(rule)} <= set(kernel.Rule._fields)  # type: ignore[arg-type]
 
 
+def has_plain_steps(options: TrainOptions) -> bool:
+    """Whether a step is SGD's, with or without momentum, and nothing else."""
+    return type(options.rule) is update_rules.SGD and not options.clip and not options.weight_decay
+
+
 def kernel_rule(options: TrainOptions) -> kernel.Rule:
     """The rule, its settings and the options of a step, as the kernel reads them."""
     rule = options.rule

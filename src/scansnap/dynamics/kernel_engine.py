@@ -17,6 +17,7 @@ from scansnap.dynamics.kernel_data import (
     KernelSwitches,
     bucket_scale,
     has_kernel_rule,
+    has_plain_steps,
     kernel_layer,
     kernel_rule,
     kernel_scratch,
@@ -26,7 +27,7 @@ from scansnap.dynamics.kernel_data import (
 from scansnap.dynamics.options import Runs, unknown_options
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.task import Array, Observation
-from scansnap.dynamics.update_rules import SGD, memory_of
+from scansnap.dynamics.update_rules import memory_of
 from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, fresh_batches, matrix_entries, needs_decoder, observe
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
@@ -71,7 +72,7 @@ class KernelEngine:
             start,
             self._batches,
             np.dtype(options.dtype),
-            rule=options.rule,
+            plain_steps=has_plain_steps(options),
             modified=options.decoder_gradient == "modified",
             learned=options.learn_position_bias,
         )
@@ -170,24 +171,24 @@ class Kernel:
         batches: Batches,
         dtype: np.dtype[np.floating],
         *,
-        rule: object = None,
+        plain_steps: bool = True,
         modified: bool = False,
         learned: bool = False,
     ) -> None:
         self._start, self._batches, self._modified = start, batches, modified
         self.layer = kernel_layer(start, dtype)
         self.dtype, self.learned, self.bias = dtype, learned, start.position_bias
-        self._is_sgd = isinstance(rule, SGD | None)
+        self._plain_steps = plain_steps
         by_bucket = probs_by_bucket(start.layout)
         self._bucket_probs = by_bucket.astype(dtype)  # (K, G, W)
         self._scale = bucket_scale(start.position_bias).astype(dtype)
 
     @property
     def is_basic(self) -> bool:
-        """Whether the kernel needs none of its switches: one head, Eq. 5 alone, SGD."""
+        """Whether the kernel needs none of its switches: one head, Eq. 5 alone, plain steps of SGD."""
         layer = self._start.layout.layer
         is_plain = layer.heads == 1 and layer.addition is None and not layer.spreads
-        return is_plain and self._is_sgd and not self._modified and not self.learned
+        return is_plain and self._plain_steps and not self._modified and not self.learned
 
     def memory(self) -> tuple[KernelScratch, KernelSwitches | None]:
         """What a thread works in."""
