@@ -59,13 +59,13 @@ def test_steps_are_those_of_pytorch(options: dict[str, Any]) -> None:
     if "attention_prior" in options:
         prior[classes.common_tokens] = PRIOR["common"]
     plain = Plain([y, z], [0.7, 0.4], options)
-    probs = torch.tensor(classes.probs)
+    probs, query = torch.tensor(classes.probs), torch.tensor(classes.query)
     for step in range(steps + 1):
         np.testing.assert_allclose(run["decoder"][0, step, 0, 0], y.detach()[tokens], atol=1e-12)
         np.testing.assert_allclose(
             run["attention_logits"][0, step, 0, 0], z.detach()[classes.queries][:, tokens], atol=1e-12
         )
-        weights = probs * torch.exp(z[classes.query] + prior)
+        weights = probs * torch.exp(z[query] + prior)
         logits = torch.nn.functional.normalize(weights, dim=1) @ y
         loss = torch.nn.functional.cross_entropy(logits, torch.tensor(classes.next_token), reduction="none")
         plain.optimizer.zero_grad()

@@ -171,22 +171,21 @@ def as_system(value: object) -> System | DataSource:
 
 def train_options(system: object) -> type[Options]:
     """The options of `train` for this system."""
-    checked = as_system(system)
-    if not isinstance(checked, System):
-        return TrainOptions
-    with needs_torch(f"the system {checked.label}"):
-        from scansnap.dynamics.system_tasks import system_options
-    return system_options(checked, TrainingOptions)
+    return _options(system, TrainOptions, TrainingOptions)
 
 
 def flow_options(system: object) -> type[Options]:
     """The options of `flow` for this system."""
+    return _options(system, FlowOptions, FlowingOptions)
+
+
+def _options(system: object, of_yz: type[Options], of_systems: type[Options]) -> type[Options]:
     checked = as_system(system)
     if not isinstance(checked, System):
-        return FlowOptions
+        return of_yz
     with needs_torch(f"the system {checked.label}"):
         from scansnap.dynamics.system_tasks import system_options
-    return system_options(checked, FlowingOptions)
+    return system_options(checked, of_systems)
 
 
 def train_task(system: System | DataSource, options: Any) -> TrainTask:
