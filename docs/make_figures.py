@@ -28,8 +28,9 @@ and `--details` adds the tests behind each line. `scansnap reproduce` puts all o
 have {NUM_SEEDS} seeds per cell here; `scansnap figure` makes them with ten, as published.
 
 Each statement stands with what was measured. It holds (✓), fails (✗: some comparison is significantly the other way
-round) or is not settled (?: no comparison contradicts it, but not all are significant). Tests are one-sided t tests
-over shared seeds at the 5% level, with Holm's correction where one statement has many comparisons.
+round) or is not settled (?: no comparison contradicts it, but not all are significant). The paper does not say of its
+figure what is marked as ours, and that does not count for or against it. Tests are one-sided t tests over shared seeds
+at the 5% level, with Holm's correction where one statement has many comparisons.
 
 We chose what the paper does not state: Figure 2's rates and stages; Figure 3's $\\eta_Y$ and classes; Figure 8's $M$
 and rates; Figure 9's $K$ and $C_0$; the thresholds of Figures 11 and 12, whose range was fixed after looking at others.
@@ -82,7 +83,8 @@ def write(results: Iterable[PageFigure]) -> None:
 
 def line(trend: Trend) -> str:
     """A statement with its verdict, and what was measured."""
-    return f"- {trend.mark} {tex(trend.statement)} *{trend.measured_text}*, expected {tex(trend.expected)}.\n"
+    ours = " (ours)" if trend.ours else ""
+    return f"- {trend.mark} {tex(trend.statement)}{ours} *{trend.measured_text}*, expected {tex(trend.expected)}.\n"
 
 
 SYMBOL = r"(?:\(Y, Z\)|(?:[A-Za-zηχ]'?_[A-Za-z0-9]|h\*|[hKMTNWYZ])(?![A-Za-z])(?:\(t_0\))?)"

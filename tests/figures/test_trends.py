@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from numpy.typing import NDArray
+from stored_numbers import read_reproduction
 
 from scansnap.figures import catalog
 from tests.figures.conftest import Change, changed, fill, flip, negate
@@ -101,6 +102,19 @@ def test_what_does_not_hold_could(prepare, trends_of) -> None:
     start = "B_n starts at 0, as its definition says ({})."
     trends = trends_of("9", prepare("9"))
     assert (trends[start.format("published")].holds, trends[start.format("exact")].holds) == (False, True)
+
+
+def test_what_the_paper_does_not_say_is_ours(prepare, trends_of) -> None:
+    """As the documents have it; of the statements that fail, two are the paper's."""
+    stored = {figure.recipe.name: figure for figure in read_reproduction().figures}
+    for name, figure in stored.items():
+        made = trends_of(name, prepare(name))
+        assert {trend.statement: trend.ours for trend in figure.trends} == {each: made[each].ours for each in made}
+    trends = [trend for figure in stored.values() for trend in figure.of_paper().trends]
+    assert [trend.statement for trend in trends if trend.verdict == "fails"] == [
+        FROZEN,
+        "A smaller η_Y/η_Z makes recall descend more slowly (softmax of z_m).",
+    ]
 
 
 def test_frozen_is_measured(prepare, trends_of) -> None:

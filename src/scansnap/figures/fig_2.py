@@ -167,10 +167,13 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             [f"common token {token}" for token in common["token"].values],
             -common.sel(stage="end").values.T,
         ),
-        all_rise(
-            "Every distinct token has gained in the end.",
-            [f"distinct token {token}" for token in distinct["token"].values],
-            distinct.sel(stage="end").values.T,
+        replace(
+            all_rise(
+                "Every distinct token has gained in the end.",
+                [f"distinct token {token}" for token in distinct["token"].values],
+                distinct.sel(stage="end").values.T,
+            ),
+            ours=True,
         ),
         rise(
             AHEAD,

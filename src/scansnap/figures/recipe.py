@@ -40,7 +40,7 @@ class Trend:
     'holds'
     """
 
-    statement: str  # what the paper says, in our words
+    statement: str  # what the paper says of the figure, in our words
     expected: str  # what `measured` should be
     measured: float
     standard_error: float | None  # None where nothing is random
@@ -48,6 +48,7 @@ class Trend:
     holds: bool
     note: str  # the test, its sample size, and the exceptions by name
     settled: bool = True  # False where more seeds are needed: it does not hold, but nothing significant contradicts it
+    ours: bool = False  # True where the paper does not say it of the figure: it does not count for or against the paper
 
     @property
     def verdict(self) -> str:
