@@ -20,11 +20,14 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap import theory
+from scansnap.claims.check import GRADIENT_ROLES, Setting
+from scansnap.claims.population import dominant_growth, symmetric_flow
 from scansnap.data.synthetic import single_common
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.theory.overlap import Form
+from scansnap.theory.phases import ConstantForm
 
 SOURCES = {
     "published": "theory as published: $e^{2f^2(0)B_n}$",
@@ -42,31 +45,18 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
     setting: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
     probs = classes.support_probs(0)
     share = float((probs**2 / (probs**2).sum())[-1])  # f^2(0) of the last and most probable distinct token
-    overlap = float(probs[0] ** 2 / (probs**2).sum())
-    rate_options = {**setting, "lr_y": rates[:, None], "lr_z": lr_z}
+    forms: tuple[tuple[Form, ConstantForm, float], ...] = (
+        ("published", "published", 1.0),
+        ("exact", "leading", 1 / classes.num_classes),
+    )
     factors = []
-    clocks: dict[Form, float] = {"published": 1.0, "exact": 1 / classes.num_classes}
-    for form, factor in clocks.items():
-        constant = theory.phase_constant(
-            overlap, num_classes=classes.num_classes, form="published" if form == "published" else "leading"
-        )
-        factors.append(
-            np.exp(2 * share * factor * theory.growth_bound(TIMES, **rate_options, constant=constant, form=form))
-        )
-    for gradient in ("modified", "true"):
-        logits = [
-            theory.symmetric_flow(
-                TIMES,
-                distinct_probs=probs[1:],
-                common_probs=probs[:1],
-                **setting,
-                lr_y=float(rate),
-                lr_z=lr_z,
-                decoder_gradient=gradient,
-            ).distinct_logits[:, -1]
-            for rate in rates
-        ]
-        factors.append(theory.growth_factor(np.array(logits)))
+    for form, order, weight in forms:
+        constant = theory.phase_constant(Setting(classes).overlap, num_classes=classes.num_classes, form=order)
+        more = {**setting, "lr_y": rates[:, None], "lr_z": lr_z, "constant": constant}
+        factors.append(np.exp(2 * share * weight * theory.growth_bound(TIMES, **more, form=form)))
+    for gradient, _ in GRADIENT_ROLES:
+        flows = (symmetric_flow(Setting(classes, lr_y=float(rate), lr_z=lr_z), TIMES, gradient) for rate in rates)
+        factors.append(np.exp([dominant_growth(each) for each in flows]))
     return xr.Dataset(
         {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},
         coords={
