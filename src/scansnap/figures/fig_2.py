@@ -6,7 +6,7 @@ the theory's times apply as they are: an update is one expected step of batch 1)
     (a) the start;
     (b) the update at which most attention moves, found in the run itself: common tokens are losing;
     (c) t_0, where snapping begins by Theorem 4 (`theory.snap_start`): winners have emerged;
-    (d) 10 t_0: attention has all but stopped, says the paper; the panel's title says what the test says.
+    (d) 10 t_0: attention has all but stopped, says the paper.
 
 Above is c~_l = P(l|n) exp(z_l) of the first class, as in the paper's sketch; below is how fast attention moves (half
 the l1 distance between successive updates), with t'_0 and t_0.  All trends are tested over many seeds.
@@ -31,18 +31,11 @@ from scansnap.figures.statistics import all_rise, enough_seeds, rise, standard_e
 from scansnap.figures.style import KINDS, draw_band, label, legend
 from scansnap.results.measure import rate_of_change
 
-STAGES = ("start", "fastest", "snap", "end")
+STAGES = {"start": "(a) start", "fastest": "(b) moves fastest", "snap": "(c) $t_0$", "end": "(d) 10 $t_0$"}
 SUPPRESSED = "Common tokens are being suppressed while attention moves fastest."
 AHEAD = "The distinct token that was ahead takes over from the others."
 SLOWER = "Past t₀ attention moves ever more slowly."
 FROZEN = "Past t₀ the pattern is all but frozen."
-TITLES = {
-    "start": ("(a) start", "", None),
-    "fastest": ("(b) common tokens lose", "(b) common tokens do not lose", SUPPRESSED),
-    "snap": ("(c) $t_0$: winners emerge", "(c) $t_0$: no winner emerges", AHEAD),
-    "end": ("(d) 10 $t_0$: frozen", "(d) 10 $t_0$: not yet frozen", FROZEN),
-}
-"""What each stage is called if the statement that it illustrates holds, and if it does not."""
 
 WINDOW = 5
 """The number of updates over which the speed of a run is averaged before its maximum is located."""
@@ -104,20 +97,13 @@ def draw(dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(9.0, 5.4), layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(1.15, 1))
     first_seed = dataset.isel(seed=0)
-    holds = {trend.statement: trend.holds for trend in trends(dataset)}
     top = 1.05 * float(first_seed["score"].max())
-    for i, stage in enumerate(STAGES):
+    for i, (stage, title) in enumerate(STAGES.items()):
         axes = figure.add_subplot(grid[0, i])
         _bars(axes, first_seed, stage)
         axes.set_ylim(0, top)
-        words, otherwise, statement = TITLES[stage]
-        title = words if statement is None or holds[statement] else otherwise
-        label(
-            axes,
-            x="token",
-            y="$\\tilde c_{l|n}$" if i == 0 else "",
-            title=f"{title}\nupdate {int(first_seed['moment'].sel(stage=stage))}",
-        )
+        words = f"{title}\nupdate {int(first_seed['moment'].sel(stage=stage))}"
+        label(axes, x="token", y="$\\tilde c_{l|n}$" if i == 0 else "", title=words)
     figure.axes[0].legend(fontsize=8, frameon=False, loc="upper left")
     _speed(figure.add_subplot(grid[1, :]), dataset)
     figure.suptitle("Figure 2: the four stages of attention, measured (outlines: the start)", fontsize=11)

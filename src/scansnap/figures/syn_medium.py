@@ -55,7 +55,7 @@ from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, significant
-from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axis, mean_and_error, points
+from scansnap.figures.style import COLORS, label, legend, line, log_axis, mean_and_error, points
 
 QUERIES = (1, 3, 5, 10)
 RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
@@ -167,12 +167,9 @@ def prepare_6(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Data
 
 
 def draw_6(dataset: xr.Dataset) -> Figure:
-    """A panel for each number of queries, with open marks for published values; and the differences between the two."""
-    figure = Figure(figsize=(10.0, 6.0), layout="constrained")
-    grid = figure.add_gridspec(2, 3)
-    places = (grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1])
-    for place, num_query in zip(places, dataset["num_query"].values, strict=True):
-        axes = figure.add_subplot(place)
+    """A panel for each number of queries, with open marks for published values."""
+    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    for axes, num_query in zip(figure.subplots(2, 2).flat, dataset["num_query"].values, strict=True):
         _entropies(axes, dataset.sel(num_query=num_query))
         label(
             axes,
@@ -180,11 +177,9 @@ def draw_6(dataset: xr.Dataset) -> Figure:
             y="entropy (nats)",
             title=f"{queries(num_query)}, {2 * num_query} next tokens",
         )
-    _scores(figure.add_subplot(grid[0, 2]), dataset)
-    empty = figure.add_subplot(grid[1, 2])
-    empty.axis("off")
     names = figure.axes[0].get_legend_handles_labels()
-    legend(empty, *names, fontsize=9, loc="center", title="error bars: one standard error", title_fontsize=9)
+    where = {"frameon": False, "loc": "outside right center", "fontsize": 9}
+    figure.legend(*names, **where, title="error bars: one standard error", title_fontsize=9)
     runs = f"{dataset.sizes['seed']} seeds a cell"
     figure.suptitle(
         f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
@@ -202,35 +197,6 @@ def _entropies(axes: Axes, of_panel: xr.Dataset) -> None:
         style = {"linestyle": "none", "linewidth": 1, "markersize": 5, "markerfacecolor": "white"}
         points(axes, ratios * 1.09, published, of_line["published_error"], i, name, **style)
     log_axis(axes, ratios)
-
-
-def _scores(axes: Axes, dataset: xr.Dataset) -> None:
-    for i, num_query in enumerate(dataset["num_query"].values):
-        values = dataset["score"].sel(num_query=num_query)
-        for j, lr_z in enumerate(values["lr_z"].values):
-            places = 4 * j + np.arange(values.sizes["lr_y_over_lr_z"]) + 0.2 * i
-            axes.plot(
-                places,
-                values.sel(lr_z=lr_z),
-                MARKERS[i],
-                color=COLORS[i],
-                markersize=4,
-                label=queries(num_query) if j == 0 else None,
-            )
-    for limit in (-SINGLE_LIMIT, SINGLE_LIMIT):
-        axes.axhline(limit, color="black", linestyle=":", linewidth=1)
-    for edge in (3.65, 7.65, 11.65):
-        axes.axvline(edge, color="gray", linewidth=0.6)
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
-    axes.set_ylim(-5, 6)
-    label(
-        axes,
-        x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10",
-        y="ours less published (standard errors)",
-        title="against the published cells; dotted: limits",
-    )
-    legend(axes, loc="upper left", ncols=2)
 
 
 def trends_6(dataset: xr.Dataset) -> list[Trend]:
