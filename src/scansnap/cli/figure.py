@@ -81,8 +81,7 @@ def figure(
     if details:
         echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
-        more = " (ours)" * trend.ours + " (not settled)" * (trend.verdict == "not settled")
-        echo(f"{trend.mark} {trend.statement}{more}")
+        echo(f"{trend.mark} {trend.statement}" + " (not settled)" * (trend.verdict == "not settled"))
         if details:
             p_value = f", p {trend.p_text}" if trend.p_text else ""
             echo(f"    {trend.verdict}: {trend.measured_text}{p_value} (expected: {trend.expected})\n    {trend.note}")

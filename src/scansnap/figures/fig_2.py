@@ -139,7 +139,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     """The fates of common and distinct tokens, when attention moves fastest, and how much moves after t_0."""
     logits = dataset["logits"]
     kinds = dataset["token_kind"].values
-    common, distinct = logits.isel(token=kinds == "common"), logits.isel(token=kinds == "distinct")
+    common = logits.isel(token=kinds == "common")
     shares = dataset["score"].isel(token=kinds == "distinct")
     lead = (shares / shares.sum("token")).isel(token=-1)
     t0 = dataset.attrs["snap_start"]
@@ -152,14 +152,6 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             "Every common token has lost in the end.",
             [f"common token {token}" for token in common["token"].values],
             -common.sel(stage="end").values.T,
-        ),
-        replace(
-            all_rise(
-                "Every distinct token has gained in the end.",
-                [f"distinct token {token}" for token in distinct["token"].values],
-                distinct.sel(stage="end").values.T,
-            ),
-            ours=True,
         ),
         rise(
             AHEAD,

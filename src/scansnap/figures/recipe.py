@@ -48,7 +48,6 @@ class Trend:
     holds: bool
     note: str  # the test, its sample size, and the exceptions by name
     settled: bool = True  # False where more seeds are needed: it does not hold, but nothing significant contradicts it
-    ours: bool = False  # True where the paper does not say it of the figure: it does not count for or against the paper
 
     @property
     def verdict(self) -> str:

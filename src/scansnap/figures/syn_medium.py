@@ -29,7 +29,7 @@ G speaks of the softmax values of each query, which can be read in two ways:
 Both are shown.  The first is meant.  The text speaks of "its softmax value for every query token", and a row z_m
 belongs to a query, c_n to a next token.  1/M, around which the thresholds lie, is where every token's softmax starts,
 while c_n of nine in ten distinct tokens starts above 2/M for ten queries.  And that the results "match that of Fig. 6"
-is so in that reading alone: `entropy_trends` compares descent rates with the published entropies.
+is so in that reading alone: `entropy_trend` compares descent rates with the published entropies.
 
 The descent rate of a run is minus the slope of the line fitted to its recall against M x threshold over the thresholds
 drawn.
@@ -40,7 +40,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -256,9 +255,8 @@ FIGURE_6 = FigureRecipe(
 
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
 NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
-WORDS = {"softmax": "softmax of z_m", "attention": "attention c_n"}
 MEANT = "softmax"
-"""The reading that the paper means."""
+"""The reading that the paper means, in which its statements are tested."""
 THRESHOLDS = np.linspace(0.5, 2.0, 31)
 """In units of 1/M."""
 
@@ -288,8 +286,9 @@ def recall_figure(
         return draw_recall(dataset, along, {other: fixed}, title)
 
     def trends(dataset: xr.Dataset) -> list[Trend]:
-        statement = f"{slower} makes recall descend more slowly"
-        return [*descent_trends(dataset, along, falls=falls, statement=statement), *more_trends(dataset)]
+        descent = dataset["descent"].sel(reading=MEANT)
+        slowly = neighbors(f"{slower} makes recall descend more slowly.", descent, along, falls=falls)
+        return [slowly, *more_trends(dataset)]
 
     return FigureRecipe(
         name=name,
@@ -354,45 +353,30 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
     return figure
 
 
-def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
-    """Whether recall descends faster where the published entropy of Figure 6 is higher, in each reading."""
+def entropy_trend(dataset: xr.Dataset) -> list[Trend]:
+    """Whether recall descends faster where the published entropy of Figure 6 is higher."""
     rows = read_published("figure_6_entropy")
-    tested = []
-    for name, words in WORDS.items():
-        descent = dataset["descent"].sel(reading=name).mean("seed")
-        by_query: dict[int, tuple[float, float]] = {}
-        for num_query in sorted({int(row["num_query"]) for row in rows}):
-            cells = [row for row in rows if row["num_query"] == num_query]
-            rates = [
-                float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
-                for row in cells
-            ]
-            test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
-            by_query[num_query] = float(test.statistic), float(test.pvalue)
-        least = min(by_query.values())
-        shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
-        statement = f"Recall descends faster where Figure 6's published entropy is higher ({words})."
-        note = (
-            f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
-            "Spearman's coefficient"
-        )
-        trend = significant(statement, "above 0", least[0], max(p for _, p in by_query.values()), note)
-        tested.append(replace(trend, ours=name != MEANT))
-    return tested
-
-
-def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: str) -> list[Trend]:
-    """Trends of the descent rate between neighbors of the grid along one axis, in both readings."""
-    return [
-        replace(
-            neighbors(f"{statement} ({words}).", dataset["descent"].sel(reading=name), along, falls=falls),
-            ours=name != MEANT,
-        )
-        for name, words in WORDS.items()
-    ]
+    descent = dataset["descent"].sel(reading=MEANT).mean("seed")
+    by_query: dict[int, tuple[float, float]] = {}
+    for num_query in sorted({int(row["num_query"]) for row in rows}):
+        cells = [row for row in rows if row["num_query"] == num_query]
+        rates = [
+            float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
+            for row in cells
+        ]
+        test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
+        by_query[num_query] = float(test.statistic), float(test.pvalue)
+    least, p = min(by_query.values())[0], max(p for _, p in by_query.values())
+    shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
+    note = (
+        f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
+        "Spearman's coefficient"
+    )
+    statement = "Recall descends faster where Figure 6's published entropy is higher."
+    return [significant(statement, "above 0", least, p, note)]
 
 
 FIGURE_11 = recall_figure(
-    "11", along="lr_y_over_lr_z", fixed=1.0, slower="A smaller η_Y/η_Z", falls=False, more_trends=entropy_trends
+    "11", along="lr_y_over_lr_z", fixed=1.0, slower="A smaller η_Y/η_Z", falls=False, more_trends=entropy_trend
 )
 FIGURE_12 = recall_figure("12", along="lr_z", fixed=2.0, slower="A larger η_Z", falls=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from scansnap.claims.claim import CATEGORIES, FAILS, Category, Verdict
 from scansnap.claims.verify import paper_claims
@@ -105,10 +105,6 @@ class PageFigure:
         """The number of its tests that hold."""
         return sum(trend.holds for trend in self.trends)
 
-    def of_paper(self) -> PageFigure:
-        """The figure with the tests of what the paper says of it, without our own."""
-        return replace(self, trends=[trend for trend in self.trends if not trend.ours])
-
 
 @dataclass(frozen=True)
 class Reproduction:
@@ -159,7 +155,7 @@ class Headline:
 def headline(reproduction: Reproduction) -> Headline:
     """The opening of the page."""
     verdicts = [verdict for verdict in reproduction.verdicts if verdict.claim.category != "added"]
-    figures = [figure.of_paper() for figure in reproduction.figures if figure.recipe.name in catalog.NUMBERED]
+    figures = [figure for figure in reproduction.figures if figure.recipe.name in catalog.NUMBERED]
     failing = [verdict for verdict in verdicts if verdict.verdict == FAILS]
     return Headline(
         reproduced=_reproduced(reproduction),
@@ -243,6 +239,6 @@ def _highlights(reproduction: Reproduction) -> Iterable[Highlight]:
         said = [(verdicts[claim], plain) for claim, plain in words.items() if claim in verdicts]
         drawn = [verdict for verdict, _ in said if not verdict.reason]
         if name in figures:
-            yield Highlight(title, figures[name].anchor, figures[name].of_paper(), said)
+            yield Highlight(title, figures[name].anchor, figures[name], said)
         elif drawn:
             yield Highlight(title, drawn[0].id, None, said)
