@@ -112,8 +112,8 @@ def prepare_7(
     for run in runs:
         if str(run["status"].values[0]) == "diverged":
             raise InputError(
-                f"the run with seed {int(run['seed'][0])} diverged at step {int(run['diverged_step'][0]):,}, so the figure "
-                "cannot be made: train for fewer steps."
+                f"the run with seed {int(run['seed'][0])} diverged at step {int(run['diverged_step'][0]):,}, so the "
+                "figure cannot be made: train for fewer steps."
             )
     records = dataset["record"].values
     shown = np.unique(np.abs(records[:, None] - np.linspace(0, min(steps, STEPS), PANELS)).argmin(0))
