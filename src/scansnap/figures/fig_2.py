@@ -41,24 +41,15 @@ WINDOW = 5
 """The number of updates over which the speed of a run is averaged before its maximum is located."""
 
 
-def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dataset:
+def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`score` c~ and `logits` z at the stages (seed, stage, token) of the first class, and `speed` (seed, step)."""
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": lr_y}
+    setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": 1.0}
     scanned, snapped = float(theory.scan_end(**setting)), float(theory.snap_start(**setting))
     steps = math.ceil(10 * snapped)
-    options = replace(
-        SYN_SMALL,
-        momentum=None,
-        lr_y=lr_y,
-        lr_z=lr_z,
-        steps=steps,
-        record_every=1,
-        seeds=range(num_seeds),
-        record=("attention", "attention_logits"),
-    )
-    runs = train(classes, options, progress=False).squeeze(("layer", "head"), drop=True)
+    plain = replace(SYN_SMALL, momentum=None, steps=steps, record_every=1, record=("attention", "attention_logits"))
+    runs = train(classes, replace(plain, seeds=range(num_seeds)), progress=False).squeeze(("layer", "head"), drop=True)
     speed = rate_of_change(runs).mean("class").isel(step=slice(1, None))
     smooth = speed.rolling(step=WINDOW, center=True).mean()
     fastest = smooth.fillna(0.0).idxmax("step").astype(int)

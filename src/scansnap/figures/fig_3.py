@@ -35,9 +35,10 @@ SOURCES = {
     "true": "dynamics, true SGD (Eq. 7)",
 }
 TIMES = np.geomspace(1.0, 1e6, 121)
+LR_Z = 0.5
 
 
-def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) -> xr.Dataset:
+def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0)) -> xr.Dataset:
     """`growth_factor` (source, lr_y, time), with `scan_end` and `snap_start` of each rate."""
     classes = single_common()
     rates = np.asarray(lr_y, float)
@@ -51,10 +52,10 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
     factors = []
     for form, order, weight in forms:
         constant = theory.phase_constant(Setting(classes).overlap, num_classes=classes.num_classes, form=order)
-        more = {**setting, "lr_y": rates[:, None], "lr_z": lr_z, "constant": constant}
+        more = {**setting, "lr_y": rates[:, None], "lr_z": LR_Z, "constant": constant}
         factors.append(np.exp(2 * share * weight * theory.growth_bound(TIMES, **more, form=form)))
     for gradient, _ in GRADIENT_ROLES:
-        flows = (symmetric_flow(Setting(classes, lr_y=float(rate), lr_z=lr_z), TIMES, gradient) for rate in rates)
+        flows = (symmetric_flow(Setting(classes, lr_y=float(rate), lr_z=LR_Z), TIMES, gradient) for rate in rates)
         factors.append(np.exp([dominant_growth(each) for each in flows]))
     return xr.Dataset(
         {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},

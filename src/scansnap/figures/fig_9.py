@@ -15,6 +15,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap import theory
+from scansnap.claims.check import Setting
 from scansnap.data.synthetic import single_common
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
@@ -32,28 +33,15 @@ ORDERS: tuple[ConstantForm, ...] = ("published", "leading")  # of C_0 in each fo
 def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 10_000) -> xr.Dataset:
     """`growth_bound` B_n (form, rate, time) and `at_snap` B_n(t_0) (form, rate), with `snap_start` t_0."""
     classes = single_common(num_distinct=20, vocab_size=vocab_size)
-    num_classes = classes.num_classes
-    probs = classes.support_probs(0)
-    overlap = float(probs[0] ** 2 / (probs**2).sum())
-    lr = np.asarray(rates, float)
-    start = theory.snap_start(vocab_size=vocab_size, num_classes=num_classes, lr_y=lr)
+    setting, lr = Setting(classes), np.asarray(rates, float)
+    orders = [theory.phase_constant(setting.overlap, num_classes=classes.num_classes, form=order) for order in ORDERS]
+    start = theory.snap_start(**setting.sizes, lr_y=lr)
     times = np.geomspace(0.1, 1e5, 241)
 
     def bounds(t: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        return np.array(
-            [
-                theory.growth_bound(
-                    t,
-                    vocab_size=vocab_size,
-                    num_classes=num_classes,
-                    lr_y=rate,
-                    lr_z=rate,
-                    form=form,
-                    constant=theory.phase_constant(overlap, num_classes=num_classes, form=order),
-                )
-                for form, order in zip(FORMS, ORDERS, strict=True)
-            ]
-        )
+        more = {**setting.sizes, "lr_y": rate, "lr_z": rate}
+        forms = zip(FORMS, orders, strict=True)
+        return np.array([theory.growth_bound(t, **more, constant=constant, form=form) for form, constant in forms])
 
     return xr.Dataset(
         {
@@ -66,7 +54,7 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
             "time": ("time", times, {"units": "steps of batch 1"}),
             "snap_start": ("rate", start),
         },
-        attrs={"vocab_size": vocab_size, "num_classes": num_classes},
+        attrs=setting.sizes,
     )
 
 
