@@ -100,11 +100,11 @@ def _fastest(check: Check, gradient: DecoderGradient, lr_y: float, lr_z: float) 
     "token",
     setting=section_6_setting,
     wrong_factor=1.02,
-    correction="rates $c$ times as large do exactly what $c$ times as many steps do, under either gradient; $B_n(c "
-    r"t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes as $t \to \infty$; $\chi$ "
-    "and the loss of the common token grow at all times, but the entropy of attention does not fall at all times: on "
-    "the whole map it first rises, and among the distinct tokens, with the modified gradient, it falls up to some "
-    "time and rises after it (observed in the setting)",
+    correction="in the population dynamics rates $c$ times as large do exactly what $c$ times as many steps do, under "
+    r"either gradient; $B_n(c t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes "
+    r"as $t \to \infty$; $\chi$ and the loss of the common token grow at all times, but the entropy of attention does "
+    "not fall at all times: on the whole map it first rises, and among the distinct tokens, with the modified "
+    "gradient, it falls up to some time and rises after it (observed in the setting)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def section_6_b(check: Check) -> None:

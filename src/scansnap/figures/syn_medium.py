@@ -177,8 +177,8 @@ def draw_6(dataset: xr.Dataset) -> Figure:
             title=f"{queries(num_query)}, {2 * num_query} next tokens",
         )
     names = figure.axes[0].get_legend_handles_labels()
-    where = {"frameon": False, "loc": "outside right center", "fontsize": 9}
-    figure.legend(*names, **where, title="error bars: one standard error", title_fontsize=9)
+    words = "error bars: one standard error"
+    figure.legend(*names, frameon=False, loc="outside right center", fontsize=9, title=words, title_fontsize=9)
     runs = f"{dataset.sizes['seed']} seeds a cell"
     figure.suptitle(
         f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
