@@ -37,8 +37,17 @@ and rates; Figure 9's $K$ and $C_0$; the thresholds of Figures 11 and 12, whose 
 """
 
 NOTES = {
+    "3": """The tests are of the published form. Under true SGD the order of the growth factors is [the
+opposite](theory/rates.md#section-6-c-the-order-of-the-decoders-rates) at these rates.
+
+""",
+    "9": """The tests are of the published form, which [does not start at
+zero](theory/phases.md#theorem-4-scan-and-snap).
+
+""",
     "11": """The appendix speaks of the "softmax value for every query token": the softmax of $z_m$ over the vocabulary
-or attention $c_n$. Both are shown; [the first is meant](theory/readings.md#figures-11-and-12-which-softmax).
+or attention $c_n$. Both are shown. The tests are of the first, [which is
+meant](theory/readings.md#figures-11-and-12-which-softmax).
 
 """,
 }

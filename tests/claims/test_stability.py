@@ -64,15 +64,3 @@ def test_what_flips_is_noticed() -> None:
     assert "\n0 of 1 claims keep" in text
     assert "- `small_rate` (holds): seeds: holds under its assumptions only; same; $\\eta_Y$: fails; same;" in text
     assert "| $\\eta_Y$ | 1 | 0 | 0 |" in text
-
-
-def test_sizes_change_as_the_table_says() -> None:
-    changed = make_stability.variants(Setting(ss.single_common(), lr_y=0.5, lr_z=0.05))
-    assert [setting.classes.vocab_size for setting in changed["M"]] == [2000, 500]
-    assert [(setting.lr_y, setting.lr_z) for setting in (*changed["η_Y"], *changed["η_Z"])] == [
-        (1.0, 0.05),
-        (0.25, 0.05),
-        (0.5, 0.1),
-        (0.5, 0.025),
-    ]
-    assert make_stability.variants(Setting(ss.near_distinct()))["M"] == []

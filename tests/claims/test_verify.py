@@ -116,8 +116,11 @@ def test_an_id_cannot_be_taken_twice() -> None:
             lambda: replace(falling_loss, assumes=("week_overlap",)),
             "unknown assumption .*: did you mean 'weak_overlap'",
         ),
-        (lambda: replace(falling_loss, depends_on="no thing"), "unknown dependence 'no thing': did you mean 'nothing'"),
-        (lambda: replace(falling_loss, statement=3), "falling_loss has 3 in place of words: give a string"),
+        (
+            lambda: claim("A", where="here", depends_on="no thing"),
+            "unknown depends_on 'no thing': did you mean 'nothing'",
+        ),
+        (lambda: claim(3, where="here"), "statement is 3: give text"),
         (lambda: ss.verify(claims=[falling_loss.check]), r"falling_loss.* is not a claim: make one with the decorator"),
         (lambda: ss.verify(claims=falling_loss), "give a list of claims"),
     ],

@@ -21,18 +21,22 @@ def test_prepare_takes_one_run_and_few_classes() -> None:
     assert int(prepared["seed"]) == 1
 
 
-@pytest.mark.parametrize("kind", ["train", "flow"])
-def test_draw_shows_the_numbers(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "scale"), [("train", "linear"), ("flow", "log")])
+def test_draw_shows_the_numbers(kind: str, scale: str) -> None:
+    """Colors follow the square root of attention, updates are linear and times logarithmic."""
     if kind == "train":
         ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=10, momentum=0.9)
     else:
         ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[0, 1, 1e3])
     prepared = attention_over_time.prepare(ds)
-    figure = attention_over_time.draw(prepared)
-    heatmap = figure.axes[0].collections[0]
+    axes = attention_over_time.draw(prepared).axes
+    heatmap = axes[0].collections[0]
     shown = np.asarray(heatmap.get_array()).reshape(20, -1)
     expected = prepared["attention"].isel({"class": 0}).values[:, :20].T
     assert np.allclose(shown, expected[:, 1:] if kind == "flow" else expected)  # log time has no zero
+    assert heatmap.norm(0.25 * heatmap.norm.vmax) == pytest.approx(0.5)
+    assert heatmap.norm.vmax == float(ds["attention"].max())
+    assert {panel.get_xscale() for panel in axes if panel.get_xlabel().startswith(("updates", "time"))} == {scale}
 
 
 @pytest.mark.parametrize(("part", "options"), [("head", {"heads": 2, "init": "uniform"}), ("layer", {"layers": 2})])
@@ -70,19 +74,6 @@ def test_it_marks_scan_and_snap_and_names_winners() -> None:
     early = ss.plot.attention(ds.isel(step=slice(2)))
     assert "none of 3 runs has snapped" in early.get_suptitle()
     assert "dashed" not in early.get_suptitle()
-
-
-def test_scales_are_the_same_in_all_pictures() -> None:
-    """Colors follow the square root of attention, updates are linear and times logarithmic, whatever the run does."""
-    slow = ss.train(ss.syn_small(), lr_y=0.1, lr_z=0.1, steps=4)
-    fast = ss.train(ss.syn_small(), lr_y=5.0, lr_z=10.0, steps=400, momentum=0.9, record_every=10)
-    flow = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 1e3])
-    for result, scale in ((slow, "linear"), (fast, "linear"), (flow, "log")):
-        axes = ss.plot.attention(result).axes
-        colors = axes[0].collections[0].norm
-        assert colors(0.25 * colors.vmax) == pytest.approx(0.5)
-        assert colors.vmax == float(result["attention"].max())
-        assert {panel.get_xscale() for panel in axes if panel.get_xlabel().startswith(("updates", "time"))} == {scale}
 
 
 def test_what_slid_back_is_said_to_have_slowed() -> None:

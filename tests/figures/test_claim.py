@@ -85,7 +85,7 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
     assert [1.0, 1.0] in [list(line.get_xdata()) for line in axes.lines]
 
 
-def test_ratios_off_the_scale_are_triangles_at_its_ends() -> None:
+def test_ratios_off_the_scale_are_at_its_ends() -> None:
     verdict = judged(
         lambda c: c.positive("none wrong", [1, 2]),
         lambda c: c.positive("half wrong, none allowed", [1, -2]),
@@ -93,13 +93,8 @@ def test_ratios_off_the_scale_are_triangles_at_its_ends() -> None:
         lambda c: c.at_least("nothing where there must be something", 0.0, 1.0),
     )
     (axes,) = claim.draw(verdict).axes
-    ends = {
-        line.get_marker(): list(line.get_ydata())
-        for line in axes.lines
-        if len(line.get_xdata()) and line.get_color() == COLORS[0]
-    }
-    assert (ends["<"], ends[">"]) == ([3], [2, 1, 0])
-    assert axes.get_xlabel().endswith("; ◀ no deviation; ▶ off the scale")
+    low, high = axes.get_xlim()
+    assert axes.lines[0].get_xdata().tolist() == [low, high, high, high]
 
 
 def test_texts_are_shown_as_they_are_and_not_cut_off() -> None:

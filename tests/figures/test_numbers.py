@@ -12,7 +12,7 @@ from scansnap import theory
 from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures import fig_3, fig_8, syn_medium
 from scansnap.figures.fig_4 import surprise
-from scansnap.figures.fig_5 import shuffled
+from scansnap.figures.fig_5 import excess_overlap
 
 
 def test_stages_of_figure_2(prepare) -> None:
@@ -49,12 +49,13 @@ def test_surprise_is_a_p_value() -> None:
     assert surprise(curves, curves[0] + 30) == 1 / 501
 
 
-def test_shuffled_by_hand() -> None:
-    """Two rates that never agree over 5 seeds: of 2^5 ways to exchange them 2 are as extreme; V is one."""
-    size, p = shuffled(np.array([[0] * 5, [1] * 5]), np.random.default_rng(0))
-    assert size == 1.0
-    assert abs(p - 2 / 32) < 0.01  # 9,999 shuffles: four standard errors
-    assert shuffled(np.zeros((3, 5), int), np.random.default_rng(0)) == (0.0, 1.0)
+def test_overlaps_of_favored_tokens_by_hand() -> None:
+    """Two rates and two seeds: one token in common at a rate and none between the rates, then the same everywhere."""
+    apart = np.zeros((2, 2, 12))
+    for i, tokens in enumerate(([0, 1, 2], [2, 3, 4], [5, 6, 7], [7, 8, 9])):
+        apart[i // 2, i % 2, tokens] = 1
+    assert excess_overlap(apart) == pytest.approx(-1 / 3)
+    assert excess_overlap(np.tile(apart[:1, :1], (2, 2, 1))) == pytest.approx(0)
 
 
 def test_scores_of_figure_6_by_hand(prepare) -> None:

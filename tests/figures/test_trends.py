@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.figures import catalog
@@ -17,7 +16,7 @@ AHEAD = "The distinct token that was ahead takes over from the others."
 FASTEST = "Attention moves fastest between t'₀ and t₀."
 SLOWER = "Past t₀ attention moves ever more slowly."
 FROZEN = "Past t₀ the pattern is all but frozen."
-ORDER = "After t₀ a smaller η_Y gives a larger growth factor ({})."
+ORDER = "After t₀ a smaller η_Y gives a larger growth factor."
 PER_RATE = (
     "The most probable distinct token gains attention (η_Y = {}).",
     "Common tokens lose attention (η_Y = {}).",
@@ -25,7 +24,7 @@ PER_RATE = (
 )
 FALLS = "A larger η_Z lowers the entropy."
 RISES = "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2."
-SAME, LARGER = "B_n(t₀) is the same for all rates ({}).", "After t₀ larger rates have the larger B_n ({})."
+SAME, LARGER = "B_n(t₀) is the same for all rates.", "After t₀ larger rates have the larger B_n."
 
 
 def swap_winners(attention: NDArray[Any]) -> Any:
@@ -47,12 +46,12 @@ CASES: list[tuple[str, dict[str, Change], list[str]]] = [
     ("2", {"score": lambda values: 1 / values}, [AHEAD]),
     ("2", {"moment": delay}, [FASTEST]),
     ("2", {"speed": flip(1)}, [SLOWER]),
-    ("3", {"growth_factor": flip(1)}, [ORDER.format(source) for source in ("published", "exact", "modified")]),
+    ("3", {"growth_factor": flip(1)}, [ORDER]),
     ("3", {"snap_start": flip(0)}, ["A smaller η_Y brings a later transition."]),
     (
         "3",
         {"growth_factor": lambda values: np.broadcast_to(1 + np.geomspace(1, 1e6, 121) ** 2, values.shape)},
-        ["After t₀ the growth factor grows more slowly (true)."],
+        ["After t₀ the growth factor grows more slowly."],
     ),
     (
         "4",
@@ -68,16 +67,13 @@ CASES: list[tuple[str, dict[str, Change], list[str]]] = [
     (
         "5",
         {"attention": lambda values: np.broadcast_to(values[:1], values.shape)},
-        [
-            "Different rates make different distinct tokens win.",
-            "Different rates favor different subsets of 3 tokens.",
-        ],
+        ["Different rates favor different subsets of 3 tokens."],
     ),
     ("8", {"gap": negate}, ["h* is never below h."]),
     ("8", {"gap": lambda values: 20 * values}, ["The gap is at most 2η_Y/M."]),
     ("8", {"gap": fill(1.0)}, ["The gap goes to zero."]),
-    ("9", {"growth_bound": flip(1)}, [LARGER.format(form) for form in ("published", "exact")]),
-    ("9", {"at_snap": spread_rate}, [SAME.format(form) for form in ("published", "exact")]),
+    ("9", {"growth_bound": flip(1)}, [LARGER]),
+    ("9", {"at_snap": spread_rate}, [SAME]),
 ]
 
 
@@ -90,32 +86,12 @@ def test_a_trend_holds_and_can_fail(name: str, changes: dict[str, Change], state
     assert [statement for statement in statements if after[statement].holds] == []
 
 
-def test_what_does_not_hold_could(prepare, trends_of) -> None:
-    """The statements that the figures contradict hold on numbers that agree with them."""
-    assert not trends_of("3", prepare("3"))[ORDER.format("true")].holds
-    turned = prepare("3").assign(
-        growth_factor=lambda dataset: dataset["growth_factor"].copy(data=dataset["growth_factor"].values[:, ::-1])
-    )
-    assert trends_of("3", turned)[ORDER.format("true")].holds
-
-    start = "B_n starts at 0, as its definition says ({})."
-    trends = trends_of("9", prepare("9"))
-    assert (trends[start.format("published")].holds, trends[start.format("exact")].holds) == (False, True)
-
-
 def test_frozen_is_measured(prepare, trends_of) -> None:
     """More attention moves from t_0 to 10 t_0 than before t_0; were it the other way the trend would hold."""
-
-    def title(dataset: xr.Dataset) -> str:
-        """The title of panel (d), which must agree with the verdict."""
-        return catalog.recipe("2").draw(dataset).axes[3].get_title(loc="left")
-
     dataset = prepare("2")
     assert not trends_of("2", dataset)[FROZEN].holds
-    assert title(dataset) == "(d) 10 $t_0$: not yet frozen\nupdate 206"
     dataset["moved"].values[:] = dataset["moved"].values[:, ::-1]
     assert trends_of("2", dataset)[FROZEN].holds
-    assert title(dataset) == "(d) 10 $t_0$: frozen\nupdate 206"
 
 
 def test_agreement_with_published_cells_can_fail(runs, trends_of) -> None:
@@ -143,7 +119,7 @@ def test_neighbors_of_the_grid_are_compared(prepare, trends_of) -> None:
 
 @pytest.mark.parametrize(("number", "slower", "axis"), [("11", "A smaller η_Y/η_Z", 3), ("12", "A larger η_Z", 2)])
 def test_recall_descends_more_slowly(number: str, slower: str, axis: int, prepare, trends_of) -> None:
-    dataset, statement = prepare(number), f"{slower} makes recall descend more slowly (softmax of z_m)."
+    dataset, statement = prepare(number), f"{slower} makes recall descend more slowly."
     assert trends_of(number, dataset)[statement].measured >= 32  # of 48, with six seeds
     turned = dataset["descent"].copy(data=np.flip(dataset["descent"].values, axis))
     after = trends_of(number, dataset.assign(descent=turned))[statement]
@@ -151,14 +127,9 @@ def test_recall_descends_more_slowly(number: str, slower: str, axis: int, prepar
     assert after.measured < 16
 
 
-def test_descent_follows_the_published_entropies_in_one_reading(prepare, trends_of) -> None:
-    """Which softmax is meant: the row of a query, not attention of a class; other readings of the rates are noticed."""
-    statement = "Recall descends faster where Figure 6's published entropy is higher ({})."
+def test_descent_follows_the_published_entropies(prepare, trends_of) -> None:
+    statement = "Recall descends faster where Figure 6's published entropy is higher."
     dataset = prepare("11")
-    trends = trends_of("11", dataset)
-    softmax, attention = (trends[statement.format(words)] for words in ("softmax of z_m", "attention c_n"))
-    turned = trends_of("11", dataset.assign(descent=-dataset["descent"]))[statement.format("softmax of z_m")]
-    assert (softmax.verdict, attention.verdict, turned.verdict) == ("holds", "fails", "fails")
-    assert softmax.measured > 0.7
-    assert attention.measured < 0
-    assert turned.measured < -0.7
+    right, turned = (trends_of("11", dataset.assign(descent=s * dataset["descent"]))[statement] for s in (1, -1))
+    assert (right.verdict, turned.verdict) == ("holds", "fails")
+    assert min(right.measured, -turned.measured) > 0.7

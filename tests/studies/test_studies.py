@@ -207,35 +207,21 @@ def test_correlations_tell_the_explanations_apart() -> None:
 
 
 def test_what_the_documents_say_is_in_the_committed_numbers() -> None:
-    """The statements of docs/text.md, from docs/data."""
+    """The statements of docs/text_results.md, from docs/data."""
     selected = committed("tokens")
     assert [t.verdict for t in tokens.trends(selected)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
     assert abs(selected["partial"].sel(explanation="control").mean("seed")).max() < 0.01
-    assert abs(selected["start"].mean("seed")).max() < 0.01
-    runs = committed("snap").set_index(cell=("model", "size", "lr", "schedule", "batch_size"))
-    constant = runs.sel(model="transformer", schedule="constant")
-    transformer, yz = (runs.sel(model=model, schedule="constant", batch_size=20) for model in ("transformer", "yz"))
-    by_heart = transformer.sel(size=2_000).sel(lr=[1.0, 2.0])
+    runs = committed("snap").set_index(cell=("model", "size", "lr", "schedule", "batch_size")).sel(model="transformer")
+    constant, falling = (runs.sel(schedule=schedule) for schedule in ("constant", "cosine"))
+    by_heart = constant.sel(batch_size=20, size=2_000).sel(lr=[1.0, 2.0])
     assert (round(float(by_heart["loss"].min()), 3), round(float(by_heart["loss"].max()), 3)) == (0.003, 0.010)
     assert (by_heart["snap_step"] <= 1400).all()
-    assert (by_heart["late"] < 1e-3).all()
-    assert (transformer.sel(size=200_000)["loss"] > 0.6).all()
-    did_freeze = constant["snap_step"].notnull()
-    assert float(constant["loss"].where(did_freeze).max()) < 0.04
-    frozen = np.sort(constant["entropy"].values[did_freeze.values])
+    assert (constant.sel(batch_size=20, size=200_000)["loss"] > 0.6).all()
+    frozen = np.sort(constant["entropy"].values[constant["snap_step"].notnull().values])
     assert len(frozen) == 15
     assert (round(float(frozen[2]), 2), round(float(frozen[-1]), 2)) == (0.51, 0.58)
-    hops = transformer.sel(lr=5.0)
-    assert float(hops["entropy"].where(hops["snap_step"].isnull()).max()) < 0.002
-    batches = runs.sel(model="transformer", schedule="constant", lr=2.0)["snap_step"].notnull()
-    assert (int(batches.sel(batch_size=50).sum()), int(batches.sel(batch_size=5).sum())) == (5, 1)
-    falling = runs.sel(model="transformer", schedule="cosine", batch_size=20)
-    at_rest = falling["snap_by_rate"].notnull()
-    assert (int(falling["snap_step"].notnull().sum()), int(at_rest.sum()), at_rest.size) == (21, 14, 27)
-    assert float(falling["loss"].where(at_rest).max()) < 0.04
-    assert yz["snap_step"].sel(size=200_000).isnull().all()
-    assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.1
-    assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.93"
+    stopped, at_rest = (falling.sel(batch_size=20)[name].notnull() for name in ("snap_step", "snap_by_rate"))
+    assert (int(stopped.sum()), int(at_rest.sum()), at_rest.size) == (21, 14, 27)
 
 
 def test_a_fall_is_found_by_the_sign_of_the_drive() -> None:

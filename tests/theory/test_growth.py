@@ -54,10 +54,3 @@ def test_what_exp_cannot_reach_takes_forever() -> None:
     h = theory.decoder_growth([[0.0], [1.0]], vocab_size=[10, 20, 30], lr_y=1.0)
     assert h.shape == (2, 3)
     assert (h[0] == 0).all()
-
-
-def test_the_shift_of_remark_2_starts_where_it_is_said_to() -> None:
-    omega_1 = theory.growth_crossings(vocab_size=1000).omega_1
-    assert theory.shift_start(vocab_size=1000, lr_y=0.5) == pytest.approx(4 * (1 + omega_1) * np.log(1000), rel=1e-14)
-    published = theory.shift_start(vocab_size=1000, lr_y=0.5, form="published")
-    assert published == pytest.approx(4 * np.log(1 + omega_1), rel=1e-14)

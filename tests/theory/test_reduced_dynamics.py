@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from falls import one_query
 from scansnap import theory
 from scansnap.claims.population import first_fall, symmetric_arguments
 from scansnap.runtime.errors import InputError
@@ -47,13 +48,7 @@ def drawn(seed: int) -> ss.SequenceClasses:
     rng = np.random.default_rng(seed)
     count, distinct = int(rng.integers(2, 5)), int(rng.integers(1, 4))
     probs = np.maximum(rng.dirichlet(np.full(distinct + 1, 0.6), size=count), 0.02)
-    return ss.SequenceClasses.from_supports(
-        tokens=[[0, *range(1 + n * distinct, 1 + (n + 1) * distinct)] for n in range(count)],
-        probs=list(probs / probs.sum(axis=1, keepdims=True)),
-        query=[SIZE - 1] * count,
-        next_token=list(range(SIZE - 2, SIZE - 2 - count, -1)),
-        vocab_size=SIZE,
-    )
+    return one_query(probs / probs.sum(axis=1, keepdims=True), SIZE)
 
 
 DRAWN = [drawn(seed) for seed in range(12)]

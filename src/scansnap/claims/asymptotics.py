@@ -19,7 +19,6 @@ from scansnap.theory.overlap import Form
     where="Figure 9, caption; Eqs. 130, 131",
     category="misprint",
     setting=section_6_setting,
-    wrong_factor=1.01,
     correction=r"$\nu = \eta_Y/\eta_Z$, as Appendix F says; the figure's rates are equal, so that both give one",
     depends_on="K, M and the rates",
 )

@@ -21,7 +21,6 @@ from scansnap.theory.reduced_dynamics import DecoderGradient
     where="Theorem 1, Eqs. 9 and 81 to 90",
     category="fails under true SGD",
     conditions=r"Assumption 2, modified gradient, attention fixed, $M^{-0.99} \ll \eta_Y < 1$, $t \gg K^2$",
-    wrong_factor=1.01,
     needs=("several classes",),
     assumes=(
         "weak_overlap",
@@ -94,7 +93,6 @@ def theorem_5(check: Check) -> None:
     where="Corollary 1, the residual, Eqs. 71 to 73",
     category="sharpened",
     conditions="modified gradient, attention fixed",
-    wrong_factor=1.01,
     assumes=("uniform_classes", "independent_classes", "decoder_rate"),
 )
 def corollary_1(check: Check) -> None:
@@ -125,7 +123,6 @@ def corollary_1(check: Check) -> None:
     where="Remark 1, Eqs. 40 to 43",
     category="error",
     conditions="true SGD, attention fixed, equal overlaps",
-    wrong_factor=1.01,
     correction=r"the $\zeta_n$ of $K < M$ classes do not add up to zero: the own logit starts at $1 - \rho "
     "(K-1)/(M-1)$ of its rate without overlaps, and for few classes in many tokens is $(M-1) h(N/K)$ all along, "
     r"without $1 - \rho$; the overlap raises all next tokens together (theory.symmetric_flow with lr_z = 0); for $K = "

@@ -49,7 +49,6 @@ MOST_DENSE_TOKENS = 400
     category="too strong",
     conditions="true SGD, heads normalized one by one whose logits add; equal heads for the law",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=0.5, lr_z=0.3),
-    wrong_factor=1.01,
     correction=r"heads share the residual: $H$ heads that start equal are one head with the rates $H \eta_Y$ and "
     r"$\eta_Z/H$",
 )
@@ -154,7 +153,6 @@ def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
     category="holds under its assumptions",
     conditions=r"fixed bias, $T \to \infty$",
     setting=lambda: Setting(near_distinct(), lr_y=1.0, lr_z=0.5),
-    wrong_factor=1.01,
 )
 def positional_prior(check: Check) -> None:
     """Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned bias."""

@@ -1,4 +1,4 @@
-"""What the learning rates do to attention: Section 6 (a) to (c), Appendix F (a) and (b).
+"""What the learning rates do to attention: Section 6 (a) to (c); Appendix F (a) and (b) say (b) and (c) once more.
 
 The scaling law
 ---------------
@@ -7,9 +7,9 @@ The population dynamics are dY/dt = eta_Y A(Y, Z) and dZ/dt = eta_Z B(Y, Z), wit
 start: under either decoder gradient, for all classes.  With attention fixed this holds for eta_Y alone.  Hence
 
 - (a) every time in the decoder's growth, t'_0 and t_0 among them, is in proportion to 1/eta_Y;
-- (b) and F (a): both rates c times as large do exactly what c times as many steps do.  So B_n is larger at every time,
+- (b): both rates c times as large do exactly what c times as many steps do.  So B_n is larger at every time,
   as xi_n > 0; but B_n(c t) - B_n(t) tends to 1/2 ln(1 + ln c/ln(M eta_Y t/K)), which vanishes as t -> infinity;
-- (c) and F (b), eta_Z fixed: for Theorem 4's B_n the order is proved from t_0 on (`theory.rate_order_time`).  True SGD
+- (c), eta_Z fixed: for Theorem 4's B_n the order is proved from t_0 on (`theory.rate_order_time`).  True SGD
   has another order up to a ratio eta_Y/eta_Z that depends on the classes and on the time, and the paper's beyond it.
 """
 
@@ -94,25 +94,34 @@ def _fastest(check: Check, gradient: DecoderGradient, lr_y: float, lr_z: float) 
 
 @claim(
     r"Scaling up both rates leads to a larger $B_n$ as $t \to \infty$, and thus to sparser attention maps.",
-    where="Section 6 (b)",
+    where="Section 6 (b), Appendix F (a)",
     category="too strong",
     conditions=r"one common token, one query; a sparser map read as a larger $\chi$ and less attention on the common "
     "token",
     setting=section_6_setting,
     wrong_factor=1.02,
-    correction="rates $c$ times as large do exactly what $c$ times as many steps do, under either gradient; $B_n(c "
-    r"t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes as $t \to \infty$; $\chi$ "
-    "and the loss of the common token grow at all times, but the entropy of attention does not fall at all times: on "
-    "the whole map it first rises, and among the distinct tokens, with the modified gradient, it falls up to some "
-    "time and rises after it (observed in the setting)",
+    correction="in the population dynamics rates $c$ times as large do exactly what $c$ times as many steps do, under "
+    r"either gradient; $B_n(c t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes "
+    r"as $t \to \infty$; $\chi$ and the loss of the common token grow at all times, but the entropy of attention does "
+    "not fall at all times: on the whole map it first rises, and among the distinct tokens, with the modified "
+    "gradient, it falls up to some time and rises after it (observed in the setting)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def section_6_b(check: Check) -> None:
-    """Flows with both rates four times as large, 1 to 10^12 steps: the law, B_n, ln chi, and entropies of attention."""
+    """Flows with both rates four times as large, 1 to 10^12 steps: the law, B_n, ln chi, and entropies of attention.
+
+    B_n by Eq. 129 for 200 drawn M, K, rates, C_0 and t too: it depends on the rates through their ratio and h(t/K), and
+    h through eta_Y t, so that it rises with both rates at every t.
+    """
     classes, lr_y, lr_z, factor = check.setting.classes, check.setting.lr_y, check.setting.lr_z, 4.0
     more = {**check.setting.sizes, "constant": phase_constant(check.setting)}
     plain, faster = (theory.growth_bound(TIMES, **more, lr_y=c * lr_y, lr_z=c * lr_z) for c in (1.0, factor))
-    check.positive("B_n at four times the rates less B_n", faster - plain)
+    drawn, rate_y, rate_z = _drawn(check)
+    steps = np.exp(check.rng().uniform(0, np.log(1e12), len(rate_y)))
+    slow_bound, fast_bound = (
+        theory.growth_bound(steps, **drawn, lr_y=c * rate_y, lr_z=c * rate_z) for c in (1.0, factor)
+    )
+    check.positive("B_n at four times the rates less B_n, 200 drawn settings", fast_bound - slow_bound)
     gain = np.log1p(np.log(factor) / np.log(lr_y * TIMES[-1] * more["vocab_size"] / more["num_classes"])) / 2
     check.equal("what B_n gains at 10^12 steps", gain, (faster - plain)[-1], tolerance=0.01, role="corrected")
     lines: dict[str, FloatArray] = {}
@@ -137,82 +146,20 @@ def section_6_b(check: Check) -> None:
     check.curve = Curve(TIMES, lines, "steps", "entropy on distinct tokens, change from the start (nats)")
 
 
-def _drawn(check: Check) -> tuple[dict[str, Any], FloatArray, FloatArray, FloatArray]:
-    """200 drawn M and K as keyword arguments, eta_Y, eta_Z and C_0."""
+def _drawn(check: Check) -> tuple[dict[str, Any], FloatArray, FloatArray]:
+    """200 drawn M, K and C_0 as keyword arguments of `theory.growth_bound`, eta_Y and eta_Z."""
     rng = check.rng()
 
     def between(least: float, most: float) -> FloatArray:
         return np.exp(rng.uniform(np.log(least), np.log(most), 200))
 
     sizes = {"vocab_size": np.round(between(100, 1e6)), "num_classes": rng.integers(2, 50, 200)}
-    return sizes, between(1e-2, 10), between(1e-4, 1), between(0.05, 150)
-
-
-@claim(
-    r"With $\nu = \eta_Y/\eta_Z$ fixed a larger $\eta_Z$ results in a larger $B_n$ and a sparser attention map.",
-    where="Appendix F (a)",
-    category="holds",
-    conditions=r"Eqs. 118 and 119 for $B_n$; for attention, $\ln \chi$ of the dominant token",
-    setting=section_6_setting,
-    wrong_factor=-1.0,
-    needs=("one common token", "one query", "symmetric classes"),
-)
-def appendix_f_a(check: Check) -> None:
-    """B_n by Eq. 129 for 200 drawn M, K, nu, eta_Z, C_0 and t, and ln chi along flows at four rates of one ratio.
-
-    B_n depends on the rates through nu and h(t/K), and h through eta_Y t: at fixed nu it rises with eta_Z at every t.
-    """
-    sizes, lr_y, lr_z, constant = _drawn(check)
-    steps = np.exp(check.rng().uniform(0, np.log(1e12), len(lr_y)))
-    slow, fast = (
-        theory.growth_bound(steps, **sizes, lr_y=c * lr_y, lr_z=c * lr_z, constant=constant) for c in (1.0, 2.0)
-    )
-    check.positive("B_n at twice the rates less B_n, 200 drawn settings", fast - slow)
-    times = np.geomspace(1e2, 1e9, 8)
-    lines: dict[str, FloatArray] = {}
-    for gradient, role in GRADIENT_ROLES:
-        growth = _growth_by_rate(check.setting, times, gradient, RATES * check.setting.lr_y, RATES * check.setting.lr_z)
-        label = f"ln chi of a rate less that of the next slower one, {gradient} gradient"
-        check.positive(label, np.diff(growth, axis=0), role=role)
-        lines |= {
-            f"eta_Z = {c * check.setting.lr_z:g}, {gradient} gradient": growth[i]
-            for i, c in enumerate(RATES)
-            if i in (0, 3)
-        }
-    check.curve = Curve(times, lines, "steps, eta_Y/eta_Z fixed", "ln chi of the dominant token")
-
-
-@claim(
-    r"With $\eta_Z$ fixed a larger $\nu$ (a larger $\eta_Y$) results in a smaller $B_n$ and a denser attention map.",
-    where="Appendix F (b)",
-    category="holds under its assumptions",
-    conditions=r"Eqs. 118 and 119, $t$ beyond theory.rate_order_time, which is before $t_0$; under true SGD a ratio "
-    r"$\eta_Y/\eta_Z$ beyond the maximum that section_6_c finds (above 10 in this setting, outside Assumption 2)",
-    setting=figure_3_setting,
-    wrong_factor=-1.0,
-    needs=("one common token", "one query", "symmetric classes"),
-)
-def appendix_f_b(check: Check) -> None:
-    """B_n by Eq. 129 for 200 drawn settings on both sides of the turning point; ln chi along flows of true SGD.
-
-    `theory.rate_order_time` has the proof.  The text's reason, that lnln grows more slowly than ln, is Eq. 133's.
-    """
-    sizes, lr_y, lr_z, constant = _drawn(check)
-    turn = theory.rate_order_time(**sizes, lr_y=lr_y)
-    bound: dict[str, Any] = {**sizes, "lr_z": lr_z, "constant": constant}
-    for name, factor, sign in (("1.1 times the turning point", 1.1, 1.0), ("0.9 of the turning point", 0.9, -1.0)):
-        slow, fast = (theory.growth_bound(factor * turn, **bound, lr_y=c * lr_y) for c in (1.0, 1.001))
-        check.positive(f"{'' if sign > 0 else 'minus '}B_n less B_n at a faster decoder, {name}", sign * (slow - fast))
-    check.at_most("turning point against t_0", turn, theory.snap_start(**sizes, lr_y=lr_y), wrong_factor=2.0)
-    times = np.geomspace(1e3, 1e6, 4)
-    growth = _growth_by_rate(check.setting, times, "true", check.setting.lr_y * RATES, check.setting.lr_z)
-    label = "ln chi of a rate less that of the next faster one, true gradient"
-    check.positive(label, -np.diff(growth, axis=0), role="beyond")
+    return {**sizes, "constant": between(0.05, 150)}, between(1e-2, 10), between(1e-4, 1)
 
 
 @claim(
     r"With $\eta_Z$ fixed a smaller $\eta_Y$ leads to a larger $B_n$ from $t_0$ on, and so to a sparser attention map.",
-    where="Section 6 (c); Figure 3",
+    where="Section 6 (c), Appendix F (b); Figure 3",
     category="holds under its assumptions",
     conditions=r"one common token, one query, modified gradient, or true SGD within Assumption 2 from $\eta_Y/\eta_Z = "
     r"30$ on; Figure 3 has $K = 10$, $M = 1000$, $\eta_Z = 0.5$",
@@ -224,13 +171,23 @@ def appendix_f_b(check: Check) -> None:
 )
 def section_6_c(check: Check) -> None:
     """B_n by Eq. 129 and ln chi along flows at 10^3 to 10^6 steps for four rates; over ratios from 1 to 1000 under true
-    SGD, in the setting, where |lambda_1| is 30 times what Assumption 2 allows, and in one that meets it."""
+    SGD, in the setting, where |lambda_1| is 30 times what Assumption 2 allows, and in one that meets it.
+
+    B_n for 200 drawn settings too, on both sides of the turning point: `theory.rate_order_time` has the proof.
+    """
     setting, lr_z, rates = check.setting, check.setting.lr_z, check.setting.lr_y * RATES
     times = np.geomspace(1e3, 1e6, 10)
     bounds = theory.growth_bound(
         times, **setting.sizes, lr_y=rates[:, None], lr_z=lr_z, constant=phase_constant(setting)
     )
     check.positive("B_n of a rate less that of the next faster one", -np.diff(bounds, axis=0))
+    drawn, rate_y, rate_z = _drawn(check)
+    sizes = {name: drawn[name] for name in ("vocab_size", "num_classes")}
+    turn = theory.rate_order_time(**sizes, lr_y=rate_y)
+    for name, factor, sign in (("1.1 times the turning point", 1.1, 1.0), ("0.9 of the turning point", 0.9, -1.0)):
+        slow, fast = (theory.growth_bound(factor * turn, **drawn, lr_y=c * rate_y, lr_z=rate_z) for c in (1.0, 1.001))
+        check.positive(f"{'' if sign > 0 else 'minus '}B_n less B_n at a faster decoder, {name}", sign * (slow - fast))
+    check.at_most("turning point against t_0", turn, theory.snap_start(**sizes, lr_y=rate_y), wrong_factor=2.0)
     for gradient, role in GRADIENT_ROLES:
         growth = _growth_by_rate(setting, times, gradient, rates, lr_z)
         label = f"ln chi of a rate less that of the next faster one, {gradient} gradient"

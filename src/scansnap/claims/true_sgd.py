@@ -48,7 +48,6 @@ def symmetric_drive(check: Check) -> None:
     where="theory.measured; not in the paper",
     conditions="population dynamics of one query from $Y(0) = Z(0) = 0$",
     setting=lambda: Setting(synthetic(num_query=1, next_per_query=3, num_common=2, num_distinct=3), lr_y=0.7, lr_z=0.4),
-    wrong_factor=1.01,
     needs=("one query",),
 )
 def energy_law(check: Check) -> None:

@@ -132,34 +132,29 @@ def _draw_differences(axes: Axes, x: NDArray[np.float64], differences: NDArray[n
 
 
 def _draw_comparisons(axes: Axes, measurements: Sequence[Measurement]) -> None:
-    """A dot for each comparison on a log axis, or a triangle at its end for a ratio that it cannot show.
+    """A dot for each comparison on a log axis; at its ends where there is no deviation, or one off the scale.
 
     The ratio is that of the deviation to the allowed one; where none is allowed it is zero for none and infinite for
     any.
     """
     deviation, allowed = (np.array([getattr(m, name) for m in measurements]) for name in ("deviation", "allowed"))
     used = np.divide(deviation, allowed, out=np.where(deviation > 0, np.inf, 0.0), where=allowed > 0)
-    inside = (used > 0) & (used <= MOST_USED)
-    exact = not used.any()  # a logarithmic axis would have no place for any of them
-    low = 0.0 if exact else 10 ** (np.floor(np.log10(used[inside].min(initial=0.1))) - 0.7)
-    high = 1.5 if exact else 10 ** (np.ceil(np.log10(used[inside].max(initial=10.0))) + 0.7)
-    places = np.arange(len(used))[::-1]
+    inside = used[(used > 0) & (used <= MOST_USED)]
+    low = 10 ** (np.floor(np.log10(inside.min(initial=0.1))) - 0.7)
+    high = 10 ** (np.ceil(np.log10(inside.max(initial=10.0))) + 0.7)
+    at, places = np.clip(np.nan_to_num(used, nan=np.inf), low, high), np.arange(len(used))[::-1]
     roles = np.array([measurement.role for measurement in measurements])
     for i, (role, words) in enumerate(ROLES.items()):
-        for shape, in_shape in (("o", inside | exact), ("<", (used == 0) & (not exact)), (">", ~inside & (used != 0))):
-            drawn = in_shape & (roles == role)
-            if drawn.any():  # the layout reserves space for dots that are not clipped, even if there are none
-                at = np.clip(np.nan_to_num(used[drawn], nan=np.inf), low, high)
-                axes.plot(at, places[drawn], shape, color=COLORS[i], markersize=8, clip_on=False, zorder=3)
-        if (roles == role).any():
-            axes.plot([], [], "o", color=COLORS[i], markersize=8, label=words)  # for the legend
+        if (roles == role).any():  # the layout reserves space for dots that are not clipped, even if there are none
+            style: dict[str, Any] = {"color": COLORS[i], "markersize": 8, "clip_on": False, "zorder": 3}
+            axes.plot(at[roles == role], places[roles == role], "o", **style, label=words)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.axvspan(1.0, high, color="gray", alpha=0.12, linewidth=0)
-    axes.set_xscale("linear" if exact else "log")
-    axes.set_xlim(-0.05 if exact else low, high)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
     axes.set_ylim(-0.6, len(used) - 0.4)
     axes.set_yticks(places, [wrapped(readable(measurement.label), 34) for measurement in measurements], fontsize=8)
-    axes.tick_params(axis="y", pad=8)  # beside the triangles
+    axes.tick_params(axis="y", pad=8)  # beside the dots
     for place, measurement in zip(places, measurements, strict=True):
         axes.annotate(
             _words(measurement).replace(", ", "\n"),
@@ -170,7 +165,5 @@ def _draw_comparisons(axes: Axes, measurements: Sequence[Measurement]) -> None:
             textcoords="offset points",
             fontsize=8,
         )
-    ends = "; ◀ no deviation" if (used == 0).any() and not exact else ""
-    ends += "; ▶ off the scale" if (~inside & (used != 0)).any() else ""
-    axes.set_xlabel(f"deviation / allowed; fails in the gray part{ends}")
+    axes.set_xlabel("deviation / allowed; fails in the gray part; at the ends: none, or off the scale")
     axes.grid(alpha=0.3, axis="x")

@@ -19,11 +19,14 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap import theory
+from scansnap.claims.check import GRADIENT_ROLES, Setting
+from scansnap.claims.population import dominant_growth, symmetric_flow
 from scansnap.data.synthetic import single_common
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.theory.overlap import Form
+from scansnap.theory.phases import ConstantForm
 
 SOURCES = {
     "published": "theory as published: $e^{2f^2(0)B_n}$",
@@ -32,40 +35,28 @@ SOURCES = {
     "true": "dynamics, true SGD (Eq. 7)",
 }
 TIMES = np.geomspace(1.0, 1e6, 121)
+LR_Z = 0.5
 
 
-def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) -> xr.Dataset:
+def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0)) -> xr.Dataset:
     """`growth_factor` (source, lr_y, time), with `scan_end` and `snap_start` of each rate."""
     classes = single_common()
     rates = np.asarray(lr_y, float)
     setting: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
     probs = classes.support_probs(0)
     share = float((probs**2 / (probs**2).sum())[-1])  # f^2(0) of the last and most probable distinct token
-    overlap = float(probs[0] ** 2 / (probs**2).sum())
-    rate_options = {**setting, "lr_y": rates[:, None], "lr_z": lr_z}
+    forms: tuple[tuple[Form, ConstantForm, float], ...] = (
+        ("published", "published", 1.0),
+        ("exact", "leading", 1 / classes.num_classes),
+    )
     factors = []
-    clocks: dict[Form, float] = {"published": 1.0, "exact": 1 / classes.num_classes}
-    for form, factor in clocks.items():
-        constant = theory.phase_constant(
-            overlap, num_classes=classes.num_classes, form="published" if form == "published" else "leading"
-        )
-        factors.append(
-            np.exp(2 * share * factor * theory.growth_bound(TIMES, **rate_options, constant=constant, form=form))
-        )
-    for gradient in ("modified", "true"):
-        logits = [
-            theory.symmetric_flow(
-                TIMES,
-                distinct_probs=probs[1:],
-                common_probs=probs[:1],
-                **setting,
-                lr_y=float(rate),
-                lr_z=lr_z,
-                decoder_gradient=gradient,
-            ).distinct_logits[:, -1]
-            for rate in rates
-        ]
-        factors.append(theory.growth_factor(np.array(logits)))
+    for form, order, weight in forms:
+        constant = theory.phase_constant(Setting(classes).overlap, num_classes=classes.num_classes, form=order)
+        more = {**setting, "lr_y": rates[:, None], "lr_z": LR_Z, "constant": constant}
+        factors.append(np.exp(2 * share * weight * theory.growth_bound(TIMES, **more, form=form)))
+    for gradient, _ in GRADIENT_ROLES:
+        flows = (symmetric_flow(Setting(classes, lr_y=float(rate), lr_z=LR_Z), TIMES, gradient) for rate in rates)
+        factors.append(np.exp([dominant_growth(each) for each in flows]))
     return xr.Dataset(
         {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},
         coords={
@@ -94,34 +85,37 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """The order of t_0; and, by source, the order of chi after the last t_0 and its growth before and after t_0."""
-    starts = dataset["snap_start"].values
-    change = np.diff(starts).max()
-    note = f"largest change of t₀ between successive rates; t₀ = {', '.join(f'{t:.0f}' for t in starts)}"
-    tested = [exact("A smaller η_Y brings a later transition.", change, note, below=0)]
-    for source in dataset["source"].values:
-        of_source = dataset.sel(source=source)
-        tested.append(_order(of_source, float(starts.max())))
-        slowest = max(_slowing(of_source.sel(lr_y=rate)) for rate in dataset["lr_y"].values)
-        note = "dχ/dt from 10 t₀ to 100 t₀ over dχ/dt from t'₀/10 to t'₀, the largest of all rates"
-        statement = f"After t₀ the growth factor grows more slowly ({source})."
-        tested.append(exact(statement, slowest, note, below=1))
-    return tested
+    """As published: the order of t_0, of chi after the last t_0, and chi's growth before and after t_0.
 
-
-def _order(of_source: xr.Dataset, last: float) -> Trend:
-    """Whether chi falls from each rate to the next larger one at every time after the last t_0."""
-    late = of_source["growth_factor"].sel(time=slice(last, None))
+    The claim section_6_c checks the order for the exact form and for the dynamics.
+    """
+    starts, published = dataset["snap_start"].values, dataset.sel(source="published")
+    last = float(starts.max())
+    late = published["growth_factor"].sel(time=slice(last, None))
     values = np.log(late.values)
-    share = float(np.mean([(low > high).all() for low, high in pairwise(values)]))
-    spread = (values[0, -1] - values[-1, -1]) / np.abs(values[:, -1]).max()
-    note = (
-        f"share of successive rates with the larger χ at the smaller η_Y, at all of {len(late['time'])} times from "
-        f"{last:.0f} to 10⁶; in the end ln χ of the slowest minus that of the fastest decoder is {spread:+.0%} of the "
-        "largest"
-    )
-    statement = f"After t₀ a smaller η_Y gives a larger growth factor ({of_source['source'].values})."
-    return exact(statement, share, note, at_least=1)
+    larger = float(np.mean([(low > high).all() for low, high in pairwise(values)]))
+    slowest = max(_slowing(published.sel(lr_y=rate)) for rate in dataset["lr_y"].values)
+    return [
+        exact(
+            "A smaller η_Y brings a later transition.",
+            np.diff(starts).max(),
+            f"largest change of t₀ between successive rates; t₀ = {', '.join(f'{t:.0f}' for t in starts)}",
+            below=0,
+        ),
+        exact(
+            "After t₀ a smaller η_Y gives a larger growth factor.",
+            larger,
+            f"share of successive rates with the larger χ at the smaller η_Y, at all of {len(late['time'])} times from "
+            f"{last:.0f} to 10⁶",
+            at_least=1,
+        ),
+        exact(
+            "After t₀ the growth factor grows more slowly.",
+            slowest,
+            "dχ/dt from 10 t₀ to 100 t₀ over dχ/dt from t'₀/10 to t'₀, the largest of all rates",
+            below=1,
+        ),
+    ]
 
 
 def _slowing(curve: xr.Dataset) -> float:

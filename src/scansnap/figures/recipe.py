@@ -40,7 +40,7 @@ class Trend:
     'holds'
     """
 
-    statement: str  # what the paper says, in our words
+    statement: str  # what the paper says of the figure, in our words
     expected: str  # what `measured` should be
     measured: float
     standard_error: float | None  # None where nothing is random

@@ -29,7 +29,7 @@ G speaks of the softmax values of each query, which can be read in two ways:
 Both are shown.  The first is meant.  The text speaks of "its softmax value for every query token", and a row z_m
 belongs to a query, c_n to a next token.  1/M, around which the thresholds lie, is where every token's softmax starts,
 while c_n of nine in ten distinct tokens starts above 2/M for ten queries.  And that the results "match that of Fig. 6"
-is so in that reading alone: `entropy_trends` compares descent rates with the published entropies.
+is so in that reading alone: `entropy_trend` compares descent rates with the published entropies.
 
 The descent rate of a run is minus the slope of the line fitted to its recall against M x threshold over the thresholds
 drawn.
@@ -54,7 +54,7 @@ from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, significant
-from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axis, mean_and_error, points
+from scansnap.figures.style import COLORS, label, legend, line, log_axis, mean_and_error, points
 
 QUERIES = (1, 3, 5, 10)
 RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
@@ -166,12 +166,9 @@ def prepare_6(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Data
 
 
 def draw_6(dataset: xr.Dataset) -> Figure:
-    """A panel for each number of queries, with open marks for published values; and the differences between the two."""
-    figure = Figure(figsize=(10.0, 6.0), layout="constrained")
-    grid = figure.add_gridspec(2, 3)
-    places = (grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1])
-    for place, num_query in zip(places, dataset["num_query"].values, strict=True):
-        axes = figure.add_subplot(place)
+    """A panel for each number of queries, with open marks for published values."""
+    figure = Figure(figsize=(9.0, 6.0), layout="constrained")
+    for axes, num_query in zip(figure.subplots(2, 2).flat, dataset["num_query"].values, strict=True):
         _entropies(axes, dataset.sel(num_query=num_query))
         label(
             axes,
@@ -179,11 +176,9 @@ def draw_6(dataset: xr.Dataset) -> Figure:
             y="entropy (nats)",
             title=f"{queries(num_query)}, {2 * num_query} next tokens",
         )
-    _scores(figure.add_subplot(grid[0, 2]), dataset)
-    empty = figure.add_subplot(grid[1, 2])
-    empty.axis("off")
     names = figure.axes[0].get_legend_handles_labels()
-    legend(empty, *names, fontsize=9, loc="center", title="error bars: one standard error", title_fontsize=9)
+    words = "error bars: one standard error"
+    figure.legend(*names, frameon=False, loc="outside right center", fontsize=9, title=words, title_fontsize=9)
     runs = f"{dataset.sizes['seed']} seeds a cell"
     figure.suptitle(
         f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
@@ -201,35 +196,6 @@ def _entropies(axes: Axes, of_panel: xr.Dataset) -> None:
         style = {"linestyle": "none", "linewidth": 1, "markersize": 5, "markerfacecolor": "white"}
         points(axes, ratios * 1.09, published, of_line["published_error"], i, name, **style)
     log_axis(axes, ratios)
-
-
-def _scores(axes: Axes, dataset: xr.Dataset) -> None:
-    for i, num_query in enumerate(dataset["num_query"].values):
-        values = dataset["score"].sel(num_query=num_query)
-        for j, lr_z in enumerate(values["lr_z"].values):
-            places = 4 * j + np.arange(values.sizes["lr_y_over_lr_z"]) + 0.2 * i
-            axes.plot(
-                places,
-                values.sel(lr_z=lr_z),
-                MARKERS[i],
-                color=COLORS[i],
-                markersize=4,
-                label=queries(num_query) if j == 0 else None,
-            )
-    for limit in (-SINGLE_LIMIT, SINGLE_LIMIT):
-        axes.axhline(limit, color="black", linestyle=":", linewidth=1)
-    for edge in (3.65, 7.65, 11.65):
-        axes.axvline(edge, color="gray", linewidth=0.6)
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
-    axes.set_ylim(-5, 6)
-    label(
-        axes,
-        x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10",
-        y="ours less published (standard errors)",
-        title="against the published cells; dotted: limits",
-    )
-    legend(axes, loc="upper left", ncols=2)
 
 
 def trends_6(dataset: xr.Dataset) -> list[Trend]:
@@ -289,7 +255,8 @@ FIGURE_6 = FigureRecipe(
 
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
 NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
-WORDS = {"softmax": "softmax of z_m", "attention": "attention c_n"}
+MEANT = "softmax"
+"""The reading that the paper means, in which its statements are tested."""
 THRESHOLDS = np.linspace(0.5, 2.0, 31)
 """In units of 1/M."""
 
@@ -319,8 +286,9 @@ def recall_figure(
         return draw_recall(dataset, along, {other: fixed}, title)
 
     def trends(dataset: xr.Dataset) -> list[Trend]:
-        statement = f"{slower} makes recall descend more slowly"
-        return [*descent_trends(dataset, along, falls=falls, statement=statement), *more_trends(dataset)]
+        descent = dataset["descent"].sel(reading=MEANT)
+        slowly = neighbors(f"{slower} makes recall descend more slowly.", descent, along, falls=falls)
+        return [slowly, *more_trends(dataset)]
 
     return FigureRecipe(
         name=name,
@@ -385,41 +353,30 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
     return figure
 
 
-def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
-    """Whether recall descends faster where the published entropy of Figure 6 is higher, in each reading."""
+def entropy_trend(dataset: xr.Dataset) -> list[Trend]:
+    """Whether recall descends faster where the published entropy of Figure 6 is higher."""
     rows = read_published("figure_6_entropy")
-    tested = []
-    for name, words in WORDS.items():
-        descent = dataset["descent"].sel(reading=name).mean("seed")
-        by_query: dict[int, tuple[float, float]] = {}
-        for num_query in sorted({int(row["num_query"]) for row in rows}):
-            cells = [row for row in rows if row["num_query"] == num_query]
-            rates = [
-                float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
-                for row in cells
-            ]
-            test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
-            by_query[num_query] = float(test.statistic), float(test.pvalue)
-        least = min(by_query.values())
-        shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
-        statement = f"Recall descends faster where Figure 6's published entropy is higher ({words})."
-        note = (
-            f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
-            "Spearman's coefficient"
-        )
-        tested.append(significant(statement, "above 0", least[0], max(p for _, p in by_query.values()), note))
-    return tested
-
-
-def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: str) -> list[Trend]:
-    """Trends of the descent rate between neighbors of the grid along one axis, in both readings."""
-    return [
-        neighbors(f"{statement} ({words}).", dataset["descent"].sel(reading=name), along, falls=falls)
-        for name, words in WORDS.items()
-    ]
+    descent = dataset["descent"].sel(reading=MEANT).mean("seed")
+    by_query: dict[int, tuple[float, float]] = {}
+    for num_query in sorted({int(row["num_query"]) for row in rows}):
+        cells = [row for row in rows if row["num_query"] == num_query]
+        rates = [
+            float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
+            for row in cells
+        ]
+        test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
+        by_query[num_query] = float(test.statistic), float(test.pvalue)
+    least, p = min(by_query.values())[0], max(p for _, p in by_query.values())
+    shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
+    note = (
+        f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
+        "Spearman's coefficient"
+    )
+    statement = "Recall descends faster where Figure 6's published entropy is higher."
+    return [significant(statement, "above 0", least, p, note)]
 
 
 FIGURE_11 = recall_figure(
-    "11", along="lr_y_over_lr_z", fixed=1.0, slower="A smaller η_Y/η_Z", falls=False, more_trends=entropy_trends
+    "11", along="lr_y_over_lr_z", fixed=1.0, slower="A smaller η_Y/η_Z", falls=False, more_trends=entropy_trend
 )
 FIGURE_12 = recall_figure("12", along="lr_z", fixed=2.0, slower="A larger η_Z", falls=True)

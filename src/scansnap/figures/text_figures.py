@@ -11,9 +11,9 @@ Figure 10: entropy of attention over the validation split after training, agains
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError
 from scansnap.text.options import TextOptions, TextShape, text_options
 from scansnap.text.processes import process_count
-from scansnap.text.train import TextTraining, text_training
+from scansnap.text.train import text_training
 
 FOLDER = Path("results") / "text"
 
@@ -48,25 +48,6 @@ def corpus_of(text: str | Path | Corpus | None) -> Corpus:
     return text if isinstance(text, Corpus) else read_corpus(text)
 
 
-def passes(corpus: Corpus, count: int) -> int:
-    """The number of updates in `count` passes over the training text."""
-    return count * Columns(corpus.train, TextOptions.batch_size, TextShape.window).per_pass
-
-
-def trainings(
-    corpus: Corpus, settings: Iterable[Mapping[str, Any]], *, folder: Path | None = FOLDER
-) -> Iterator[TextTraining]:
-    """A training of `train_text` for each setting, ready to run; with a folder, runs are stored there and reused."""
-    if process_count() > 1:
-        raise InputError(
-            f"figures are made by one process, but there are {process_count()}: start the command without a launcher."
-        )
-    for setting in settings:
-        name = store_name(corpus.name, {**setting, "corpus": corpus.fingerprint})
-        store = None if folder is None else folder / name
-        yield text_training(corpus, text_options(setting), store=store)
-
-
 def train_grid(
     corpus: Corpus,
     axis: str,
@@ -78,30 +59,26 @@ def train_grid(
 ) -> tuple[list[xr.Dataset], xr.Dataset]:
     """The runs of each setting with each seed, and what the figures measure (axis, seed, record).
 
-    Measures of attention are means over the heads of the first layer; `valid_loss` (axis, seed) is the last.
+    With a folder, runs are stored there and reused.  Measures of attention are means over the heads of the first layer;
+    `valid_loss` (axis, seed) is the last.
     """
+    if process_count() > 1:
+        raise InputError(
+            f"figures are made by one process, but there are {process_count()}: start the command without a launcher."
+        )
     seeds = range(enough_seeds(num_seeds, least=1))
-    each = [{**setting, "seed": seed} for setting in settings.values() for seed in seeds]
-    runs = [training.run(progress) for training in trainings(corpus, each, folder=folder)]
-    parts = []
-    for run in runs:
-        first = run.isel(run=0, layer=0).reset_coords(drop=True).rename(step="record")
+    runs, parts = [], []
+    for setting, seed in product(settings.values(), seeds):
+        options = {**setting, "seed": seed}
+        name = store_name(corpus.name, {**options, "corpus": corpus.fingerprint})
+        store = None if folder is None else folder / name
+        runs.append(text_training(corpus, text_options(options), store=store).run(progress))
+        first = runs[-1].isel(run=0, layer=0).reset_coords(drop=True).rename(step="record")
         part = first[["entropy", "normalized_entropy", "moved", "top_1"]].mean("head", skipna=False)
         parts.append(part.assign(valid_loss=first["valid_loss"].isel(record=-1, drop=True)))
     rows = [parts[i : i + num_seeds] for i in range(0, len(parts), num_seeds)]
     measures = xr.combine_nested(rows, [axis, "seed"])
     return runs, measures.assign_coords({axis: list(settings), "seed": list(seeds)}).transpose(axis, "seed", "record")
-
-
-def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
-    """Refuse runs of which one diverged."""
-    for run in runs:
-        if str(run["status"].values[0]) == "diverged":
-            seed = f", seed {int(run['seed'][0])}" if "seed" in run.coords else ""  # Y and Z start at zero
-            raise InputError(
-                f"the run at lr_y {float(run['lr_y'][0]):g}{seed} diverged at step "
-                f"{int(run['diverged_step'][0]):,}, so the figure cannot be made: train for fewer steps."
-            )
 
 
 LAYERS = (1, 3)
@@ -132,7 +109,12 @@ def prepare_7(
     common = {"lr_y": 5.0, "steps": steps, "record_every": every, "device": device, "precision": precision}
     settings = {layers: {**common, "layers": layers} for layers in LAYERS}
     runs, dataset = train_grid(corpus, "layers", settings, num_seeds=num_seeds, folder=folder, progress=progress)
-    refuse_diverged(runs)
+    for run in runs:
+        if str(run["status"].values[0]) == "diverged":
+            raise InputError(
+                f"the run with seed {int(run['seed'][0])} diverged at step {int(run['diverged_step'][0]):,}, so the "
+                "figure cannot be made: train for fewer steps."
+            )
     records = dataset["record"].values
     shown = np.unique(np.abs(records[:, None] - np.linspace(0, min(steps, STEPS), PANELS)).argmin(0))
     window = min(WINDOW, runs[0].sizes["window"] - 1)
@@ -260,7 +242,9 @@ def prepare_10(
     """`entropy`, `normalized_entropy`, `top_1` and `valid_loss` (lr, seed) after training, and `course`, which is
     `normalized_entropy` over training (lr, seed, record); NaN for a run that diverged."""
     corpus = corpus_of(text)
-    steps = passes(corpus, PASSES) if steps is None else steps
+    steps = (
+        PASSES * Columns(corpus.train, TextOptions.batch_size, TextShape.window).per_pass if steps is None else steps
+    )
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
     settings = {float(rate): {**common, "lr_y": float(rate)} for rate in rates}
     _, measures = train_grid(corpus, "lr", settings, num_seeds=num_seeds, folder=folder, progress=progress)

@@ -145,9 +145,9 @@ def sampling_factors(counts: ArrayLike, *, vocab_size: int, lr_y: float) -> Samp
     >>> print(theta.round(3), sigma.round(3))
     [-0.012  0.011] [ 0.137 -0.108]
     """
-    count = numbers("counts", counts, least=0)
-    h = decoder_growth(count, vocab_size=vocab_size, lr_y=lr_y)
-    mean = decoder_growth(count.mean(), vocab_size=vocab_size, lr_y=lr_y)
+    count, rate = numbers("counts", counts, least=0), numbers("lr_y", lr_y, above=0)
+    h = decoder_growth(count, vocab_size=vocab_size, lr_y=rate)
+    mean = decoder_growth(count.mean(), vocab_size=vocab_size, lr_y=rate)
     residuals = residual_size(h, vocab_size=vocab_size) / residual_size(mean, vocab_size=vocab_size)
     return SamplingFactors(h / mean - 1, residuals - 1)
 
