@@ -94,6 +94,28 @@ def test_the_flow_is_the_limit_of_small_steps_and_keeps_the_invariant() -> None:
     assert float(flow["loss"].isel(time=-1).max()) < 1e-12
 
 
+@dataclass(frozen=True, kw_only=True)
+class Several(Product):
+    """The same for five inputs at once, which no u and z fit: at the minimum the gradient is rounding errors."""
+
+    def data(self, seeds: Any, step: int | None) -> dict[str, Any]:
+        return {"x": np.stack([np.random.default_rng([int(s), 1]).uniform(0.2, 1, (5, self.tokens)) for s in seeds])}
+
+    def gradient(self, parameters: Any, data: Any) -> Any:
+        u, weights = parameters["u"], torch.exp(parameters["z"])[:, None] * data["x"]
+        error = 1 - (u[:, None] * weights).sum(-1, keepdim=True)
+        moved = (error * weights).sum(1)
+        return {"u": moved, "z": u * moved}, (error**2).sum((1, 2)) / 2
+
+
+def test_a_flow_that_settles_rests_there() -> None:
+    """Beyond, slopes are rounding errors times t: without rest it takes minutes or ends, and the invariant drifts."""
+    flow = ss.flow(Several(), **OPTIONS, times=[0, 1e6, 1e60], record=("loss", "conserved"), seeds=range(3))
+    assert (flow["status"] == "ok").all()
+    np.testing.assert_allclose(flow["loss"][:, 2], flow["loss"][:, 1], rtol=1e-12)
+    np.testing.assert_allclose(flow["conserved"], flow["conserved"][:, :1] * np.ones((3, 1)), atol=1e-7)
+
+
 def test_rates_of_blocks_and_optimizers() -> None:
     frozen = ss.train(Product(), lr_u=0.1, lr_z=0.0, steps=5, optimizer="adam", record=("z", "u"))
     assert not frozen["z"].values.any()
@@ -152,6 +174,15 @@ def test_parts_that_do_not_fit_are_refused() -> None:
 
     with pytest.raises(ss.InputError, match="'u' of shape"):
         ss.train(Wrong(), **OPTIONS, steps=1)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Mixed(Product):
+        def gradient(self, parameters: Any, data: Any) -> Any:
+            gradient, loss = super().gradient(parameters, data)
+            return {**gradient, "z": gradient["z"].sum(-1)}, loss
+
+    with pytest.raises(ss.InputError, match=r"'z' of shape \(2,\) for two runs: give \(2, 3\)"):
+        ss.flow(Mixed(), **OPTIONS, times=[1])
     with pytest.raises(ss.InputError, match="tokens"):
         Product(tokens=0)
 

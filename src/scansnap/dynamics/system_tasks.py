@@ -5,6 +5,10 @@ The flow
 With rates D (diagonal) the flow is dx/dt = D grad J(x).  In w, with x = x_0 + D^(1/2) w, it is the gradient flow
 dw/dt = grad_w J.  LSODA integrates it in log time, by Adams' methods or, where it is stiff, by backward differences
 with the exact Hessian; a system of more than `MOST_IMPLICIT` entries, whose Hessian would be too large, DOP853.
+
+At a minimum the gradient is rounding errors, which log time multiplies by t: along directions in which J is flat no
+method can follow them.  So a run rests once every entry of the gradient is within `RESTING` of what it changes by if
+the parameters change in their last digit.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from scansnap.dynamics.options import FlowingOptions, Rates, Runs, TrainingOptio
 from scansnap.dynamics.task import Engine, FlowRuns, FlowTask, Observation, Task, TrainTask
 from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel, check_known
 from scansnap.dynamics.update_rules import memory_of
+from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, find_device
 from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.system import Arrays, State, System, check_system
@@ -41,6 +46,12 @@ MOST_EVALUATIONS = 300_000
 
 AT_ONCE = 128
 """States whose gradients are computed together."""
+
+RESTING, TRIALS = 8.0, 4
+"""The ratio of gradient and rounding below which a run rests, and the changes of last digits that are tried."""
+
+LOOK_EVERY = 2.0
+"""The log time between two looks at whether a run rests."""
 
 
 def system_options(system: System, base: type[Options]) -> type[Options]:
@@ -65,6 +76,24 @@ def _make_options(system: System, base: type[Options]) -> type[Options]:
     return make_dataclass(f"{type(system).__name__}Options", stated, bases=(base,), frozen=True, kw_only=True)
 
 
+def check_gradient(system: System) -> None:
+    """Refuse a gradient or a loss whose shape is not that of the blocks or the runs, in one sentence."""
+    seeds = np.array([0, 1], np.uint64)
+    arrays = system.start(seeds), system.data(seeds, 0 if system.samples else None)
+    parameters, data = ({name: _tensor(v, torch.float64) for name, v in part.items()} for part in arrays)
+    gradient, loss = system.gradient(parameters, data)
+    name = f"{type(system).__name__}.gradient"
+    if set(gradient) != set(parameters):
+        raise InputError(f"{name} gives {', '.join(gradient) or 'nothing'}: give {', '.join(parameters)}.")
+    wanted = {f"'{block}'": (gradient[block], values.shape) for block, values in parameters.items()}
+    for part, (given, shape) in {**wanted, "the loss": (loss, (2,))}.items():
+        if tuple(given.shape) != tuple(shape):
+            raise InputError(
+                f"{name} gives {part} of shape {tuple(given.shape)} for two runs: give {tuple(shape)}, whose first axis "
+                "is the run."
+            )
+
+
 Checked = TypeVar("Checked", TrainingOptions, FlowingOptions)
 
 
@@ -79,6 +108,7 @@ class SystemTask(Task, Generic[Checked]):
     def checked(cls, system: System, options: Checked) -> Self:
         """The task, or an `InputError` that says why it cannot be done."""
         check_system(system)
+        check_gradient(system)
         if isinstance(options, TrainingOptions):
             options.check_own_rule()
             check_known(options)
@@ -214,36 +244,40 @@ class SystemFlowRuns:
     """Runs of a system to integrate, as vectors w with x = x_0 + D^(1/2) w."""
 
     def __init__(self, task: SystemFlow, runs: Runs) -> None:
-        system, seeds = task.system, runs.seed
-        self._system, self._size = system, task.entries
-        self._start, self._data = (
-            {name: _tensor(values, torch.float64) for name, values in arrays.items()}
-            for arrays in (system.start(seeds), system.data(seeds, None))
-        )
-        self._sizes = [start[0].numel() for start in self._start.values()]
-        rates = np.stack([runs.rates[system.blocks[name].rate] for name in self._start], 1)
-        self._roots = torch.from_numpy(np.sqrt(np.repeat(rates, self._sizes, axis=1)))  # (R, N)
+        self._system, self._size, start = task.system, task.entries, task.system.start(runs.seed)
+        self._data = {
+            name: _tensor(values, torch.float64) for name, values in task.system.data(runs.seed, None).items()
+        }
+        self._by_run = [{name: values[[run]] for name, values in self._data.items()} for run in range(len(runs))]
+        self._shapes = {name: (-1, *np.shape(values)[1:]) for name, values in start.items()}
+        self._sizes = [np.size(values[0]) for values in start.values()]
+        self._start = np.concatenate([np.reshape(values, (len(runs), -1)) for values in start.values()], 1, dtype=float)
+        rates = np.stack([runs.rates[task.system.blocks[name].rate] for name in start], 1)
+        self._roots = np.sqrt(np.repeat(rates, self._sizes, axis=1))  # (R, N)
 
     @property
     def size(self) -> int:
         return self._size
 
     def integrate(self, run: int, times: FloatArray, rtol: float, atol: float, states: FloatArray) -> float:
-        scale = 1.0 / (float(self._roots[run].max()) ** 2 or 1.0)
+        roots = self._roots[run]
+        scale = 1.0 / (float(roots.max()) ** 2 or 1.0)
         u, record = np.log1p(times / scale), int(np.searchsorted(times, 0.0, side="right"))
         states[:record] = 0.0
 
         def slope(u: float, state: FloatArray) -> FloatArray:
-            return scale * math.exp(u) * self._gradient(run, torch.from_numpy(state[None]))[0][0].numpy()
+            gradient, _ = self._gradient(run, torch.from_numpy(self._points(run, state[None])))
+            return scale * math.exp(u) * (gradient[0].numpy() * roots)
 
         def hessian(u: float, state: FloatArray) -> FloatArray:
-            return scale * math.exp(u) * self._hessian(run, state)
+            return scale * math.exp(u) * (roots[:, None] * self._hessian(run, self._points(run, state)) * roots)
 
         start, errors = np.zeros(self._size), {"rtol": rtol, "atol": atol}
         if self._size <= MOST_IMPLICIT:
             solver: OdeSolver = LSODA(slope, 0.0, start, u[-1], jac=hessian, **errors)
         else:
             solver = DOP853(slope, 0.0, start, u[-1], **errors)
+        looked = 0.0
         while record < len(times) and solver.status == "running" and solver.nfev < MOST_EVALUATIONS:
             with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings(action="ignore"):
                 solver.step()  # LSODA warns where it cannot go on
@@ -253,45 +287,59 @@ class SystemFlowRuns:
             if reached > record:
                 states[record:reached] = solver.dense_output()(u[record:reached]).T
                 record = reached
+            if solver.t >= looked + LOOK_EVERY:
+                looked = solver.t
+                if self._rests(run, solver.y):
+                    states[record:] = solver.y
+                    record = len(times)
         return float(times[-1]) if record == len(times) else scale * math.expm1(solver.t)
 
-    def _blocks(self, run: int, states: Tensor) -> dict[str, Tensor]:
-        """The blocks (n, ...) of states w (n, N)."""
-        moved = (states * self._roots[run]).split(self._sizes, 1)
-        return {
-            name: start[run] + part.reshape(len(states), *start.shape[1:])
-            for (name, start), part in zip(self._start.items(), moved, strict=True)
-        }
+    def _points(self, run: int, states: FloatArray) -> FloatArray:
+        """x of states w (..., N)."""
+        return self._start[run] + self._roots[run] * states
 
-    def _gradient(self, run: int, states: Tensor) -> tuple[Tensor, Tensor]:
-        """grad_w J (n, N), and the loss (n,)."""
-        count = len(states)
-        data = {name: values[run].expand(count, *values.shape[1:]) for name, values in self._data.items()}
-        gradient, loss = self._system.gradient(self._blocks(run, states), data)
-        return torch.cat([gradient[name].reshape(count, -1) for name in self._start], 1) * self._roots[run], loss
+    def _blocks(self, points: Tensor) -> dict[str, Tensor]:
+        """The blocks (n, ...) of points x (n, N)."""
+        parts = zip(self._shapes.items(), points.split(self._sizes, 1), strict=True)
+        return {name: part.reshape(shape) for (name, shape), part in parts}
 
-    def _hessian(self, run: int, state: FloatArray) -> FloatArray:
-        """The derivative (N, N) of grad_w J, by autograd of the closed form.
+    def _gradient(self, run: int, points: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of J (n, N) by x, and the loss (n,)."""
+        data, count = self._by_run[run], len(points)
+        if count > 1:
+            data = {name: values.expand(count, *values.shape[1:]) for name, values in data.items()}
+        gradient, loss = self._system.gradient(self._blocks(points), data)
+        return torch.cat([gradient[name].reshape(count, -1) for name in self._shapes], 1), loss
+
+    def _hessian(self, run: int, point: FloatArray) -> FloatArray:
+        """The Hessian of J (N, N) by x, by autograd of the closed form.
 
         Row i comes from run i of N equal runs, which do not depend on each other.  Differences would lose its small
         entries beside large ones: late in training some directions have settled, and others move by 1/t.
         """
         rows: list[Tensor] = []
         for entries in torch.arange(self._size).split(AT_ONCE):
-            states = torch.from_numpy(state).repeat(len(entries), 1).requires_grad_()
-            own = self._gradient(run, states)[0].gather(1, entries[:, None]).sum()
-            rows += torch.autograd.grad(own, states) if own.requires_grad else [torch.zeros_like(states)]
+            points = torch.from_numpy(point).repeat(len(entries), 1).requires_grad_()
+            own = self._gradient(run, points)[0].gather(1, entries[:, None]).sum()
+            rows += torch.autograd.grad(own, points) if own.requires_grad else [torch.zeros_like(points)]
         return torch.cat(rows).numpy()
+
+    def _rests(self, run: int, state: FloatArray) -> bool:
+        """Whether the gradient is within rounding of zero."""
+        point = self._points(run, state[None])
+        ways = np.random.default_rng(0).choice([-np.inf, np.inf], (TRIALS, self._size))
+        points = np.concatenate([point, np.nextafter(point, ways)])
+        gradient = self._gradient(run, torch.from_numpy(points))[0].numpy()[:, self._roots[run] > 0]
+        return bool((np.abs(gradient[0]) <= RESTING * np.ptp(gradient, axis=0)).all())
 
     def measures(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The loss (n,); there is no accuracy."""
-        parts = torch.from_numpy(states).split(AT_ONCE)
+        parts = torch.from_numpy(self._points(run, states)).split(AT_ONCE)
         loss = torch.cat([self._gradient(run, part)[1] for part in parts]).numpy()
         return loss, np.full_like(loss, np.nan)
 
     def snapshot(self, states: FloatArray, measures: Mapping[str, FloatArray]) -> State:
-        times = states.shape[1]
-        by_run = [self._blocks(run, torch.from_numpy(own)) for run, own in enumerate(states)]
-        parameters = {name: torch.cat([blocks[name] for blocks in by_run]).numpy() for name in self._start}
-        data = {name: values.repeat_interleave(times, 0).numpy() for name, values in self._data.items()}
+        points = np.concatenate([self._points(run, own) for run, own in enumerate(states)])
+        parameters = {name: block.numpy() for name, block in self._blocks(torch.from_numpy(points)).items()}
+        data = {name: values.repeat_interleave(states.shape[1], 0).numpy() for name, values in self._data.items()}
         return State(self._system, parameters, data, measures["loss"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scansnap.claims.claim import Verdict
 
-__all__ = ["attention", "claim", "phase_diagram", "text", "words"]
+__all__ = ["attention", "claim", "phase_diagram", "quantities", "text", "words"]
 
 
 def __dir__() -> list[str]:
@@ -51,6 +51,17 @@ def claim(verdict: Verdict) -> Figure:
     if not isinstance(verdict, Verdict):
         raise InputError(f"verdict is {short_repr(verdict)}: give one of those that verify returns.")
     return picture.draw(verdict)
+
+
+@validated
+def quantities(result: xr.Dataset) -> Figure:
+    """Every recorded quantity of runs of any system over steps or time, one panel each.
+
+    >>> figure = ss.plot.quantities(ss.train("sinks", lr_alpha=1.0, lr_beta=1.0, steps=100))
+    """
+    from scansnap.figures import over_time
+
+    return over_time.draw(result)
 
 
 @validated

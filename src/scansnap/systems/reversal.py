@@ -283,14 +283,17 @@ class Bilinear(Facts, System):
         diagonal = np.sqrt(rng.chisquare(self.width - np.arange(tokens)) / self.width)
         return np.asarray(np.tril(drawn, -1) + np.diag(diagonal))
 
-    def _theta_gradient(self, theta: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient by Theta, and the loss."""
+    def _given(self, embedding: Tensor) -> Tensor:
+        """X (R, n, D): the embeddings of given tokens."""
+        return embedding[:, self.trained[:, 0]]
+
+    def _residual(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """R / n (R, n, V) of the weights of all answers to trained sentences, and the loss."""
         import torch
 
-        given, answer = (torch.as_tensor(self.trained[:, i], device=theta.device) for i in (0, 2))
-        x = embedding[:, given]
-        residual, loss = softmax_residual(x @ theta @ embedding.mT, answer.expand(len(x), -1))
-        return x.mT @ (residual @ embedding) / len(given), loss.mean(-1)
+        answer = torch.as_tensor(self.trained[:, 2], device=weights.device)
+        residual, loss = softmax_residual(weights, answer.expand(len(weights), -1))
+        return residual / len(answer), loss.mean(-1)
 
 
 @SYSTEMS.register("reversal")
@@ -319,8 +322,9 @@ class Reversal(Bilinear):
         return {"theta": np.zeros((len(seeds), self.dimension, self.dimension))}
 
     def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
-        gradient, loss = self._theta_gradient(parameters["theta"], data["embedding"])
-        return {"theta": gradient}, loss
+        E, X = data["embedding"], self._given(data["embedding"])
+        residual, loss = self._residual(X @ parameters["theta"] @ E.mT)
+        return {"theta": X.mT @ (residual @ E)}, loss
 
 
 @SYSTEMS.register("reversal-factored")
@@ -363,5 +367,7 @@ class FactoredReversal(Bilinear):
         return {"p": drawn[:, 0], "q": drawn[:, 1]}
 
     def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
-        gradient, loss = self._theta_gradient(self.theta(parameters), data["embedding"])
-        return {"p": gradient @ parameters["q"], "q": gradient.mT @ parameters["p"]}, loss
+        E, X = data["embedding"], self._given(data["embedding"])
+        left, right = X @ parameters["p"], E @ parameters["q"]  # narrow, so that products are cheap
+        residual, loss = self._residual(left @ right.mT)
+        return {"p": X.mT @ (residual @ right), "q": E.mT @ (residual.mT @ left)}, loss
