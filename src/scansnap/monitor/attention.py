@@ -97,12 +97,12 @@ class AttentionCall(ABC):
     def kind(self, positions: Tensor) -> AttentionKind:
         """Whether keys come from elsewhere, or from the same tokens up to the query, or from all of them."""
         _, _, queries, keys = self.sizes
-        if self.is_cross:
+        if self.is_cross and queries != keys:
             return "cross"
         later = _later_keys(keys, positions)
         if bool(later.any()) and bool((self.logits(positions).isneginf() | ~later).all()):
-            return "causal"
-        return "self" if queries == keys else "cross"
+            return "causal"  # also in a module that attends to other tokens in another call
+        return "self" if queries == keys and not self.is_cross else "cross"
 
 
 @dataclass(frozen=True)

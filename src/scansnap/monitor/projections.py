@@ -28,6 +28,12 @@ BY_HEAD = ("query_key_value",)
 """Of these, the rows of each head are together, and not all queries first."""
 
 
+def shows_projections(module: nn.Module) -> bool:
+    """Whether a module projects to queries and keys, by the names of what it holds."""
+    names = (*PAIRS, *((name,) for name in FUSED if name != "in_proj"))  # which other layers have too
+    return any(all(isinstance(getattr(module, name, None), nn.Module) for name in group) for group in names)
+
+
 @dataclass(frozen=True)
 class Projections:
     """What makes the queries and keys of a layer's heads, or the gradients of that."""

@@ -9,14 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scansnap.monitor.attention import AttentionCall, AttentionKind, ProductCall, every_row, take_rows, visible_keys
-from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, OutputRecorder, uses_kernel, without_cache
+from scansnap.monitor.capture import (
+    AllCaptured,
+    AnnouncedModule,
+    Capture,
+    OutputRecorder,
+    configured,
+    settings_in_training,
+    settings_to_try,
+)
 from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
 from scansnap.monitor.dataset import FINITE, Snapshot
 from scansnap.monitor.isolation import (
@@ -327,7 +335,7 @@ class SnapshotTaker:
         self.announced = list(announced)
         self.not_captured: tuple[str, ...] = ()  # modules that attend, and whose attention is not captured
         self._found: dict[str, nn.Module] = {}  # modules whose softmax is captured without being announced
-        self._implementation = "sdpa"  # of Hugging Face models that attend with a kernel
+        self._settings: dict[str, Any] = {}  # of the configurations of a Hugging Face model during a snapshot
         self._origin: int | None = None  # the layer that was the first whose logits were not finite
         self._failures: dict[str, QuantityError] = {}  # of the last snapshot that was not a replay
         self._replay = GraphReplay(self._model, probe.device)
@@ -384,12 +392,12 @@ class SnapshotTaker:
     def _find_layers(self) -> None:
         piece = next(self.probe.pieces(self._max_windows, repeat=False))
         untouched, refusal = self._run_untouched(piece), None
-        implementations = ("sdpa", "eager") if uses_kernel(self._model) else ("sdpa",)
-        for self._implementation in implementations:
+        to_try = settings_to_try(self._model)
+        for self._settings in to_try:
             try:
                 refusal = self._capture_first(piece, untouched)
             except (ValueError, NotImplementedError) as error:  # it has no such implementation
-                if self._implementation == implementations[-1] or isinstance(error, ScanSnapError):
+                if self._settings is to_try[-1] or isinstance(error, ScanSnapError):
                     raise
                 continue
             if refusal is None:
@@ -406,10 +414,11 @@ class SnapshotTaker:
         self._found = {}
         with OutputRecorder(self._model) as outputs:
             _, capture = self._run([piece], first)
-        self._own, self._found = first.layers, capture.found
+        self._own = {name: layer for name, layer in first.layers.items() if _module_of(name) not in capture.changed}
+        self._found = {name: module for name, module in capture.found.items() if name not in capture.changed}
         within = [_module_of(name) for name in self._own]
         missed: list[str] = []
-        for name in [*outputs.attention_modules(), *capture.unread, *self._announced_names()]:
+        for name in [*outputs.attention_modules(), *capture.unread, *capture.changed, *self._announced_names()]:
             if not any(_is_inside(name, other) for other in [*within, *missed]):
                 missed.append(name)
         self.layers, self.not_captured = self._own, tuple(missed)
@@ -448,7 +457,8 @@ class SnapshotTaker:
         torch.backends.mha.set_fastpath_enabled(False)  # training does not use it, and it leaves out padding
         try:
             recorder = OutputRecorder(self._model)
-            with isolated(self._model, self._is_sharded), without_cache(self._model), recorder as outputs:
+            settings = settings_in_training(self._model)
+            with isolated(self._model, self._is_sharded), configured(self._model, settings), recorder as outputs:
                 piece.call(self._model)
         except Exception as error:
             if not lacks_memory(error):
@@ -529,7 +539,7 @@ class SnapshotTaker:
                     snapshot,
                     found=self._found,
                     lengths=self.probe.lengths(piece),
-                    implementation=self._implementation,
+                    settings=self._settings,
                 )
                 try:
                     with capture:
