@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scansnap.monitor.attention import AttentionCall, AttentionKind, ProductCall, every_row, take_rows, visible_keys
+from scansnap.monitor.attention import AttentionCall, AttentionKind, every_row, visible_keys
 from scansnap.monitor.capture import (
     AllCaptured,
     AnnouncedModule,
@@ -30,7 +31,6 @@ from scansnap.monitor.dataset import FINITE, Snapshot
 from scansnap.monitor.isolation import (
     SideEffects,
     are_several,
-    failed_anywhere,
     free_gathered,
     gather,
     is_sharded,
@@ -38,6 +38,7 @@ from scansnap.monitor.isolation import (
     isolated,
     named_modules,
     share_of_heads,
+    sum_of_processes,
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
@@ -105,15 +106,6 @@ def _hides(logits: Tensor, is_real: Tensor, rows: Tensor | None) -> bool:
     if rows is not None:
         is_seen &= is_real.take_along_dim(rows, 1)[:, None, :, None]
     return not bool(is_seen.any())
-
-
-def _with_vectors(rows: Rows, call: AttentionCall) -> Rows:
-    """Rows with queries, keys and values, if the attention shows them, and with the module's input."""
-    rows = replace(rows, hidden=call.hidden)
-    if not isinstance(call, ProductCall):
-        return rows
-    query = take_rows(call.query, rows.positions)
-    return replace(rows, query=query, key=call.key, value=call.value, scale=call.scale)
 
 
 def _module_of(layer: str) -> str:
@@ -246,12 +238,10 @@ class SnapshotPass:
             start_of_row = first.expand_as(chunk)
             if documents is not None:
                 start_of_row = torch.maximum(start_of_row, documents.take_along_dim(chunk, 1))
+            vectors = call.vectors(chunk) if self._with_vectors else {}
+            known = {"tokens": tokens, "vocabulary": None if tokens is None else self._probe.vocabulary, **vectors}
             has_sink = call.sink is not None
-            measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, tokens=tokens)
-            if self._with_vectors:
-                measured = _with_vectors(measured, call)
-            if tokens is not None:
-                measured = replace(measured, vocabulary=self._probe.vocabulary)
+            measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, **known)
             self._add(layer, measured, start, is_usual)
             start += chunk.shape[1]
 
@@ -558,7 +548,7 @@ class SnapshotTaker:
 
     def _anywhere(self, is_so: bool) -> bool:
         """Whether something is so in a process that runs the model too."""
-        return failed_anywhere(is_so, self.probe.device) if self.is_shared else is_so
+        return sum_of_processes(is_so, self.probe.device) > 0 if self.is_shared else is_so
 
     def _gather_layers(self) -> None:
         """The layers of all processes, each with all of its heads; their modules have different names."""
@@ -604,27 +594,23 @@ class SnapshotTaker:
 
     def _measure_projections(self) -> list[tuple[int, int, Tensor]]:
         """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""
-        measured: list[tuple[int, int, Tensor]] = []
-        for sample, read in (("projections", lambda weight: weight), ("gradients", lambda weight: weight.grad)):
-            wanted = [(i, quantity) for i, quantity in enumerate(self.record) if quantity.sample == sample]
-            measured += self._measure_matrices(wanted, read) if wanted else []
-        return measured
-
-    def _measure_matrices(
-        self, wanted: Sequence[tuple[int, HeadQuantity]], read: Callable[[Tensor], Tensor | None]
-    ) -> list[tuple[int, int, Tensor]]:
-        modules = named_modules(self._model)
-        alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
-        for i, layer in enumerate(self._own.values()):
+        wanted = [(i, q) for i, q in enumerate(self.record) if q.sample in ("projections", "gradients")]
+        modules = named_modules(self._model) if wanted else {}
+        alike: dict[tuple[str, torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
+        for (i, layer), sample in product(enumerate(self._own.values()), {quantity.sample for _, quantity in wanted}):
             module = modules.get(_module_of(layer.name))
-            found = module and find_projections(module, layer.heads, layer.width, read)
+            found = module and find_projections(
+                module, layer.heads, layer.width, "grad" if sample == "gradients" else "data"
+            )
             if found:
-                alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
+                alike.setdefault((sample, found.query.shape, found.key.shape), []).append((i, found))
         measured: list[tuple[int, int, Tensor]] = []
-        for layers in alike.values():
+        for (sample, *_), layers in alike.items():
             query = torch.stack([projections.query.detach() for _, projections in layers])
             key = torch.stack([projections.key.detach() for _, projections in layers])
             for number, quantity in wanted:
+                if quantity.sample != sample:
+                    continue
                 try:
                     numbers = quantity.of(Projections(query, key), query.shape[:2])
                 except QuantityError as error:

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import torch
 import xarray as xr
@@ -30,7 +30,7 @@ from scansnap.monitor.dataset import (
     list_snapshots,
     make_dataset,
 )
-from scansnap.monitor.isolation import from_first_process, is_first_process
+from scansnap.monitor.isolation import is_first_process, sum_of_processes
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HeadQuantity, lacks_memory, quantities
 from scansnap.monitor.sinks import Sink, numbers
@@ -56,23 +56,6 @@ INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Pat
 """Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
 TokenNames = Callable[[int], str] | Sequence[str]
-
-
-class WatchOptions(TypedDict, total=False):
-    """What `watch` takes besides the model and the probe, for callbacks that make a watch."""
-
-    every: int
-    store: str | Path | None
-    record: Sequence[str | HeadQuantity]
-    rows: int | None
-    tokens: TokenNames | None
-    errors: Literal["record", "raise"]
-    sinks: Sequence[Sink]
-    start: int | None
-    ranks: Literal["first", "all"]
-    pattern: bool
-    optimizer: torch.optim.Optimizer | None
-    on_alarm: Callable[[list[HeadVerdict]], object] | None
 
 
 @validated
@@ -194,7 +177,7 @@ class Watch:
             )
             self.continues_from = last = self._snapshots[-1].step if self._snapshots else None
             if start is None and self._taker.is_shared:  # all take snapshots at the same steps
-                last = from_first_process(last or 0, self._taker.probe.device)
+                last = sum_of_processes(last or 0, self._taker.probe.device)  # the first alone has a store
             self._step = self._start = start if start is not None else last or 0
             self._begin()
         except BaseException:
