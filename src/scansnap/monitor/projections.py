@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,13 +42,11 @@ class Projections:
     key: Tensor  # (..., G, d, D), G dividing H
 
 
-def find_projections(
-    module: nn.Module, heads: int, width: int, attribute: Literal["data", "grad"] = "data"
-) -> Projections | None:
+def find_projections(module: nn.Module, heads: int, width: int, attribute: str = "data") -> Projections | None:
     """The projections of a module with this many heads; None if it shows none.
 
     Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.  The `attribute`
-    of each parameter is read.
+    of each parameter is read, "data" or "grad".
     """
     width = width or int(getattr(module, "head_dim", 0) or 0)
     for names in PAIRS:

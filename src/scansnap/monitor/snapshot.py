@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -508,7 +507,7 @@ class SnapshotTaker:
         )
         self._failures = snapshot.reductions.failures
         with snapshot.streams.reading():
-            projected = self._measure_projections()
+            projected = self._measure_projections(snapshot.reductions)
         repeat = any(quantity.sample == "repeated" for quantity in self.record)
         effects, _ = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
         values = snapshot.reductions.values()
@@ -592,30 +591,23 @@ class SnapshotTaker:
         numbers = {q.name: number for q, number in zip(self.record, values.cpu().numpy(), strict=True)}
         return Snapshot(numbers | {FINITE: finite}, pattern.cpu().numpy(), reason, self._failures)
 
-    def _measure_projections(self) -> list[tuple[int, int, Tensor]]:
+    def _measure_projections(self, reductions: Reductions) -> list[tuple[int, int, Tensor]]:
         """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""
-        wanted = [(i, q) for i, q in enumerate(self.record) if q.sample in ("projections", "gradients")]
-        modules = named_modules(self._model) if wanted else {}
-        alike: dict[tuple[str, torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
-        for (i, layer), sample in product(enumerate(self._own.values()), {quantity.sample for _, quantity in wanted}):
-            module = modules.get(_module_of(layer.name))
-            found = module and find_projections(
-                module, layer.heads, layer.width, "grad" if sample == "gradients" else "data"
-            )
-            if found:
-                alike.setdefault((sample, found.query.shape, found.key.shape), []).append((i, found))
         measured: list[tuple[int, int, Tensor]] = []
-        for (sample, *_), layers in alike.items():
-            query = torch.stack([projections.query.detach() for _, projections in layers])
-            key = torch.stack([projections.key.detach() for _, projections in layers])
-            for number, quantity in wanted:
-                if quantity.sample != sample:
-                    continue
-                try:
-                    numbers = quantity.of(Projections(query, key), query.shape[:2])
-                except QuantityError as error:
-                    self._failures[quantity.name] = error.without_frames()
-                    continue
-                assert isinstance(numbers, Tensor)  # profiles are of rows
-                measured += [(number, i, numbers[k].double()) for k, (i, _) in enumerate(layers)]
+        for number, quantity in enumerate(self.record):
+            if quantity.sample not in ("projections", "gradients"):
+                continue
+            modules, attribute = named_modules(self._model), "grad" if quantity.sample == "gradients" else "data"
+            alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
+            for i, layer in enumerate(self._own.values()):
+                module = modules.get(_module_of(layer.name))
+                found = module and find_projections(module, layer.heads, layer.width, attribute)
+                if found:
+                    alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
+            for layers in alike.values():
+                query = torch.stack([projections.query.detach() for _, projections in layers])
+                key = torch.stack([projections.key.detach() for _, projections in layers])
+                numbers = reductions.values_of(quantity, Projections(query, key), query.shape[:2])
+                if numbers is not None:
+                    measured += [(number, i, numbers[k].double()) for k, (i, _) in enumerate(layers)]
         return measured

@@ -171,10 +171,10 @@ class SnapshotStore:
         stored = read_snapshots(self.path)
         given = _facts(snapshot)
         for name, there in _facts(stored).items():
-            if there != given.get(name):
+            if there != (here := given.get(name)):
                 raise StoreError(
-                    f"{self.path} holds snapshots with {name} {short_repr(there)} and not {short_repr(given.get(name))}: "
-                    "give the same to continue it, or another store."
+                    f"{self.path} holds snapshots with {name} {short_repr(there)} and not {short_repr(here)}: give the "
+                    "same to continue it, or another store."
                 )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, snapshot.variables))):
             raise StoreError(
