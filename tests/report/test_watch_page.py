@@ -157,6 +157,7 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert len(page) < 100_000
     assert "the snapshot at step 600, whole or in part: out of memory on &lt;cuda:0&gt;" in page
+    assert "2 of 2 attention modules captured." in page
     assert "<img src=x" not in text
     assert "</script><script>document" not in text
 
