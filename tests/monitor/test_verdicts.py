@@ -98,24 +98,24 @@ def test_sparse_means_the_square_root_of_the_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "quantity", "severity", "forgives"),
+    ("name", "quantity", "severity"),
     [
-        ("induction-like", "prefix_matching", "pattern", False),
-        ("dormant", "dormant_rows", "notice", True),
-        ("learned-sink", "learned_sink", "notice", True),
+        ("induction-like", "prefix_matching", "pattern"),
+        ("dormant", "dormant_rows", "notice"),
+        ("learned-sink", "learned_sink", "notice"),
     ],
 )
-def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: str, forgives: bool) -> None:
-    """From half on; one snapshot just below ends nothing where that is forgiven; an unknown share says nothing.
+def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: str) -> None:
+    """From half on; one snapshot just below ends nothing; an unknown share says nothing.
 
     Induction heads and those on a learned sink attend to a key that has a name, so that they have not collapsed.
     """
     shares = series([heads(anywhere(24, 0.99, np.random.default_rng(0)))] * 4)
     for values, since in (
         ((0.4, 0.51, 0.51, 0.51), 50),
-        ((0.6, 0.6, 0.46, 0.6), 0 if forgives else 150),
+        ((0.6, 0.6, 0.46, 0.6), 0),
         ((0.6, 0.6, 0.44, 0.6), 150),
-        ((0.6, 0.6, 0.6, 0.49), 0 if forgives else None),
+        ((0.6, 0.6, 0.6, 0.49), 0),
         ((0.6, 0.6, 0.49, 0.49), None),
         ((0.6, 0.6, 0.6, np.nan), None),
     ):
@@ -217,6 +217,32 @@ def test_one_snapshot_just_below_the_limit_ends_nothing(
     (sink,) = [v for v in judge_heads(series([heads(first(12, w)) for w in weights])) if v.name == "sink"]
     assert sink.episodes == episodes
     assert sink.since == episodes[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity", "limit", "above"),
+    [
+        ("exploding-logits", "largest_logit", 256.0, True),
+        ("collapsed", "top_1", 0.96, True),
+        ("uniform", "entropy", 2.0, True),  # with a largest of 2.02
+        ("sparse", "normalized_entropy", 0.5, False),
+    ],
+)
+def test_every_limit_forgives_one_snapshot(name: str, quantity: str, limit: float, above: bool) -> None:
+    """Just below it after it held; a second one ends the episode."""
+    snapshots = series([heads(anywhere(24, 0.5, np.random.default_rng(0)))] * 6)
+    snapshots["even_weight"][...] = 0.2
+    held, nearly = (1.01, 0.96) if above else (0.99, 1.05)
+    if name == "uniform":
+        held, nearly = 1.001, 0.9995
+    for shares, episodes in (
+        ((nearly, held, nearly, held, held, nearly), ((50, None),)),
+        ((held, held, nearly, nearly, held, held), ((0, 150), (200, None))),
+    ):
+        snapshots[quantity][:, 0, 0] = limit * np.array(shares)
+        if name == "uniform":
+            snapshots["normalized_entropy"][...] = snapshots["entropy"] / 2.02
+        assert [v.episodes for v in judge_heads(snapshots, [name])] == [episodes]
 
 
 def test_the_most_pressing_first() -> None:
