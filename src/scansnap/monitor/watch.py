@@ -25,7 +25,6 @@ from scansnap.monitor.dataset import (
     LOSS,
     Labels,
     Snapshot,
-    describe,
     is_other_model,
     list_snapshots,
     make_dataset,
@@ -43,6 +42,8 @@ from scansnap.monitor.snapshot import (
 )
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
+from scansnap.results.dataset import attributes
+from scansnap.results.store import WATCH
 from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.checks import type_name
@@ -534,6 +535,14 @@ class Watch:
         taker = self._taker
         rows, keys = pattern_shape(taker.layers)
         ids = taker.probe.token_ids()
+        recorded = [*(quantity.name for quantity in taker.record), "pattern"]
+        settings = {
+            "every": self.every,
+            "rows": taker.probe.rows or 0,
+            "coverage": taker.coverage(),
+            "probe_checksum": taker.probe.checksum,
+        }
+        described = {"model": type(self._model).__name__, "probe": str(taker.probe), **settings}
         return Labels(
             list(taker.layers),
             [layer.kind for layer in taker.layers.values()],
@@ -541,15 +550,7 @@ class Watch:
             rows,
             keys,
             [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()],
-            describe(
-                type(self._model).__name__,
-                str(taker.probe),
-                taker.record,
-                every=self.every,
-                rows=taker.probe.rows or 0,
-                coverage=taker.coverage(),
-                probe_checksum=taker.probe.checksum,
-            ),
+            attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
         )
 
     def _token_name(self, token: int) -> str:
