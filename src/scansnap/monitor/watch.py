@@ -536,7 +536,7 @@ class Watch:
         rows, keys = pattern_shape(taker.layers)
         ids = taker.probe.token_ids()
         recorded = [*(quantity.name for quantity in taker.record), "pattern"]
-        settings = {
+        settings: dict[str, Any] = {
             "every": self.every,
             "rows": taker.probe.rows or 0,
             "coverage": taker.coverage(),
