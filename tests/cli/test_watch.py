@@ -31,7 +31,7 @@ def command(monkeypatch):
 def store(tmp_path):
     looks = SnapshotStore(tmp_path / "a.zarr")
     for i in range(3):
-        looks.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12))).assign_attrs(version_scansnap="0"))
+        looks.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12))))
     looks.close()
     return tmp_path / "a.zarr"
 
@@ -139,7 +139,7 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     for i in range(5):
         weights = np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)).copy()
         weights[1, 1] = first(12, 0.2 if i >= 4 else 0.9)
-        other.append(look(25 * i, weights).assign_attrs(version_scansnap="0"))
+        other.append(look(25 * i, weights))
     other.close()
     assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -1,12 +1,17 @@
-"""Datasets of looks made from attention that is written down, measured slowly and one row at a time."""
+"""Snapshots of attention that is written down, as a watch records them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import scansnap as ss
 
 Weights = NDArray[np.float64]
 
@@ -41,88 +46,58 @@ def anywhere(length: int, weight: float, rng: np.random.Generator) -> Weights:
     return on_key(rng.integers(0, np.arange(1, length + 1)), weight)
 
 
-def look(
-    step: int,
-    weights: Weights,
-    before: Weights | None = None,
-    *,
-    prefix: float = 0.0,
-    logit: float | NDArray[np.float64] = 1.0,
-    rate: float = np.nan,
+class GivenAttention(nn.Module):
+    """Attends with logits (1, H, T, T) that are given."""
+
+    logits: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits.expand(len(x), -1, -1, -1).softmax(-1)
+
+
+class GPT(nn.Module):
+    """Layers of attention that is given."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.ModuleDict({"attention": GivenAttention()}) for _ in range(layers))
+
+    def show(self, weights: Weights) -> None:
+        """Attend causally with these weights (layer, head, T, T) from now on."""
+        shown = np.where(np.tri(weights.shape[-1], dtype=bool), np.log(np.maximum(weights, 1e-30)), -np.inf)
+        for block, logits in zip(self.blocks, torch.from_numpy(shown).float(), strict=True):
+            block["attention"].logits = logits[None]  # type: ignore[index, union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            block["attention"](x)  # type: ignore[index, operator]
+        return x
+
+
+def series(
+    patterns: Sequence[Weights], every: int = 50, *, prefix: float = 0.0, logit: float | Weights = 1.0
 ) -> xr.Dataset:
-    """A look at causal attention (layer, head, T, T)."""
-    layers, heads, length, _ = weights.shape
-    sums: dict[str, Weights] = {}
-    for row in range(1, length):  # the first row has one key
-        p = weights[:, :, row, : row + 1]
-        entropy = -np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0).sum(-1)
-        ranked = np.sort(p, -1)[..., ::-1]
-        moved = np.full_like(entropy, np.nan)
-        if before is not None:
-            moved = 0.5 * np.abs(p - before[:, :, row, : row + 1]).sum(-1)
-        measured = {
-            "entropy": entropy,
-            "normalized_entropy": entropy / np.log(row + 1),
-            "effective_keys": 1 / (p**2).sum(-1),
-            "top_1": ranked[..., 0],
-            "top_5": ranked[..., :5].sum(-1),
-            "even_weight": np.full_like(entropy, 1 / (row + 1)),
-            "first_token": p[..., 0],
-            "previous_token": p[..., row - 1],
-            "moved": moved,
-        }
-        sums = {name: sums.get(name, 0.0) + v for name, v in measured.items()}
-    values = {name: total[None] / (length - 1) for name, total in sums.items()}
-    values |= {name: v[None] for name, v in places(weights).items()}
-    values |= {name: np.full((1, layers, heads), np.nan) for name in ("dormant_rows", "token_weight", "token_id")}
-    values["prefix_matching"] = np.full((1, layers, heads), prefix)
-    values["largest_logit"] = np.broadcast_to(np.asarray(logit, np.float64), (1, layers, heads)).copy()
-    values["finite"] = np.ones((1, layers, heads))
-    values["learned_sink"] = np.full((1, layers, heads), np.nan)
-    shown = min(length, 48)
-    pattern = weights[None, :, :, :shown, :shown].astype(np.float32)
-    return xr.Dataset(
-        {
-            **{name: (("step", "layer", "head"), v) for name, v in values.items()},
-            "pattern": (("step", "layer", "head", "row", "key"), pattern),
-            "loss": ("step", [np.nan]),
-            "learning_rate": ("step", [rate]),
-        },
-        coords={
-            "step": [step],
-            "layer": np.arange(layers),
-            "head": np.arange(heads),
-            "module": ("layer", [f"blocks.{i}.attention" for i in range(layers)]),
-            "attention_kind": ("layer", ["causal"] * layers),
-            "status": ("step", ["ok"]),
-            "reason": ("step", [""]),
-            "token": ("row", [f"t{i}" for i in range(shown)]),
-        },
-        attrs={"kind": "watch", "model": "GPT", "probe": "2 windows of 16 tokens", "rows": 256, "every": 50},
-    )
+    """What a watch records of attention (layer, head, T, T); all that it has not measured is given."""
+    model = GPT(len(patterns[0]))
+    model.show(patterns[0])
+    probe = torch.zeros(1, patterns[0].shape[-1], 1)
+    watch = ss.watch(model, probe=probe, every=every, rows=None, record=("default", "top_5"), errors="raise")
+    for i, weights in enumerate(patterns[1:], 1):
+        model.show(weights)
+        watch.step(i * every)
+    snapshots = watch.dataset
+    snapshots["prefix_matching"][...], snapshots["largest_logit"][...] = prefix, logit
+    return snapshots
 
 
-def places(weights: Weights) -> dict[str, Weights]:
-    """On which distance and on which position most of the attention of each head lies, and how much of it."""
-    length = weights.shape[-1]
-    found: dict[str, Weights] = {}
-    for name in ("offset", "position"):
-        means = {}
-        for place in range(length):
-            rows = range(max(place, 1), length)
-            if 2 * len(rows) >= length - 1 and (name == "position" or place <= 16):
-                keys = [place if name == "position" else row - place for row in rows]
-                means[place] = weights[:, :, list(rows), keys].mean(-1)
-        found[f"{name}_weight"] = np.max(list(means.values()), 0)
-        found[name] = np.array(list(means))[np.argmax(list(means.values()), 0)].astype(float)
-    return found
+def look(step: int, weights: Weights, **options: Any) -> xr.Dataset:
+    """One snapshot at a step."""
+    return series([weights], **options).assign_coords(step=[step])
 
 
-def series(patterns: Sequence[Weights], every: int = 50, **options: float) -> xr.Dataset:
-    """Looks at attention (layer, head, T, T) that follow each other."""
-    before = [None, *patterns[:-1]]
-    looks = [look(i * every, now, b, **options) for i, (now, b) in enumerate(zip(patterns, before, strict=True))]
-    return xr.concat(looks, "step", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override")
+def join(parts: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Snapshots that follow each other."""
+    return xr.concat(parts, "step", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override")
 
 
 def missing(like: xr.Dataset, step: int, reason: str) -> xr.Dataset:

@@ -106,20 +106,6 @@ def test_projections_with_adapters() -> None:
     assert np.isnan(looks[2]).all()
 
 
-def test_projections_with_adapters_of_peft() -> None:
-    peft = pytest.importorskip("peft", reason="peft is not installed")
-    torch.manual_seed(0)
-    model: Any = GPT()
-    options = {"target_modules": ["c_attn"], "init_lora_weights": False, "lora_dropout": 0.5}
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, **options))
-    watch = ss.watch(adapted, probe=ids(), errors="raise")
-    merged = ss.watch(adapted.merge_and_unload(), probe=ids(), errors="raise")
-    for name in ("qk_singular_value", "entropy"):
-        np.testing.assert_allclose(watch.dataset[name], merged.dataset[name], rtol=1e-4)
-    not_a_sum = peft.get_peft_model(GPT(), peft.LoraConfig(r=2, use_dora=True, **options))
-    assert np.isnan(ss.watch(not_a_sum, probe=ids()).dataset["qk_singular_value"]).all()
-
-
 FAMILIES = {
     "GPT2": lambda model: model.transformer.h[0].attn.c_attn.weight.T.view(3, 4, 8, 32)[:2],
     "Llama": lambda model: _pair(model.model.layers[0].self_attn, "q_proj", "k_proj"),

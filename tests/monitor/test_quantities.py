@@ -190,25 +190,6 @@ def test_sampled_rows_are_those_of_the_probe_and_unbiased() -> None:
     assert (drawn.var(0) < independent).all()
 
 
-def test_a_quantity_of_the_users_own() -> None:
-    """That of the documentation, for two tokens, in a causal model."""
-
-    @head_quantity(long_name="attention on the two tokens before", units="1")
-    def recent(rows: Rows) -> Tensor:
-        back = rows.positions[:, :, None] - torch.arange(rows.weights.shape[-1])
-        return rows.of_more_than(3, (rows.weights * ((back > 0) & (back <= 2))[:, None]).sum(-1))
-
-    model = Given("causal")
-    watch = ss.watch(model, probe=ids(), record=("entropy", recent), rows=None, errors="raise")
-    with torch.no_grad():
-        model(ids())
-    weights = model.weights.softmax(3)
-    mean = sum(weights[:, :, t, t - 2 : t].sum(-1).mean(0) for t in range(3, LENGTH)) / (LENGTH - 3)
-    np.testing.assert_allclose(watch.dataset["recent"].values[0, 0], mean, rtol=1e-5)
-    assert watch.dataset["recent"].attrs["long_name"] == "attention on the two tokens before"
-    assert set(watch.dataset.data_vars) == {"entropy", "recent", "finite", "pattern", "loss", "learning_rate"}
-
-
 def test_the_pattern_is_the_attention_of_the_first_window() -> None:
     model = Given()
     watch = ss.watch(model, probe=ids(WINDOWS, 60), errors="raise", tokens=lambda token: f"<{token}>")

@@ -194,27 +194,6 @@ def test_calls_of_mlflow(recorder: Recorder) -> None:
     assert recorder.calls == [("log_metrics", GIVEN, {"step": 50, "run_id": run_id}) for run_id in (None, "7")]
 
 
-def test_mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No run is started where there is none: the loop could then start none."""
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # needs nothing else, which a database does
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
-    try:
-        with pytest.warns(UserWarning, match=r"a sink failed at step 0: MLflow has no active run"):
-            ss.watch(GPT(), probe=ids(), sinks=[sinks.mlflow()])
-        assert mlflow.active_run() is None
-        with mlflow.start_run() as run:
-            expected = follow(sinks.mlflow())
-        client, stored = mlflow.MlflowClient(), dict[int, dict[str, float]]()
-        for name in client.get_run(run.info.run_id).data.metrics:
-            for metric in client.get_metric_history(run.info.run_id, name):
-                stored.setdefault(metric.step, {})[name] = metric.value
-    finally:
-        mlflow.set_tracking_uri(before)
-    assert same(stored, expected)
-
-
 @pytest.mark.parametrize("recorder", ["trackio"], indirect=True)
 def test_calls_of_trackio(recorder: Recorder) -> None:
     run = Recorder("run")

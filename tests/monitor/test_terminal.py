@@ -79,9 +79,12 @@ def test_many_heads_fit_on_a_line_and_can_be_told_apart(color) -> None:
     assert "scale: .00" in console.file.getvalue()
 
 
-def test_what_cannot_be_judged_is_said(tmp_path, parts) -> None:
-    write(tmp_path / "a.zarr", [part.drop_vars("effective_keys") for part in parts])
-    assert "not judged: sparse (needs effective_keys)" in printed(tmp_path / "a.zarr")
+def test_what_is_not_captured_or_judged_is_said(tmp_path, parts) -> None:
+    coverage = "1 of 2 attention modules captured; not captured: mixer"
+    write(tmp_path / "a.zarr", [part.drop_vars("effective_keys").assign_attrs(coverage=coverage) for part in parts])
+    said = printed(tmp_path / "a.zarr")
+    assert coverage in said
+    assert "not judged: sparse (needs effective_keys)" in said
 
 
 def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:

@@ -11,7 +11,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
 from scansnap.monitor.verdicts import HeadVerdict, by_kind, judge_heads, unjudged_verdicts
-from tests.monitor.looks import Weights, anywhere, even, first, look, missing, on_key, previous, series, softmax
+from tests.monitor.looks import Weights, anywhere, even, first, join, look, missing, on_key, previous, series, softmax
 
 LENGTHS = (6, 24, 96)
 
@@ -23,20 +23,6 @@ def heads(*weights: Weights) -> Weights:
 
 def names(dataset: xr.Dataset, head: int = 0) -> set[str]:
     return {v.name for v in judge_heads(dataset) if v.head == head}
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_each_head_is_called_what_it_is(length: int) -> None:
-    """At every length of window, since an even share is taken off."""
-    rng = np.random.default_rng(length)
-    once = look(0, heads(even(length), first(length, 0.6), previous(length, 0.6), anywhere(length, 0.99, rng)))
-    assert names(once, 0) == {"uniform"}
-    assert "sink" in names(once, 1)
-    assert "previous-token" not in names(once, 1) or length == 6  # the second row's previous token is the first
-    assert "previous-token" in names(once, 2)
-    assert "collapsed" in names(once, 3)
-    assert "sparse" in names(once, 3)
-    assert "uniform" not in names(once, 1) | names(once, 2) | names(once, 3)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -112,24 +98,24 @@ def test_sparse_means_the_square_root_of_the_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "quantity", "severity", "forgives"),
+    ("name", "quantity", "severity"),
     [
-        ("induction-like", "prefix_matching", "pattern", False),
-        ("dormant", "dormant_rows", "notice", True),
-        ("learned-sink", "learned_sink", "notice", True),
+        ("induction-like", "prefix_matching", "pattern"),
+        ("dormant", "dormant_rows", "notice"),
+        ("learned-sink", "learned_sink", "notice"),
     ],
 )
-def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: str, forgives: bool) -> None:
-    """From half on; one snapshot just below ends nothing where that is forgiven; an unknown share says nothing.
+def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: str) -> None:
+    """From half on; one snapshot just below ends nothing; an unknown share says nothing.
 
     Induction heads and those on a learned sink attend to a key that has a name, so that they have not collapsed.
     """
     shares = series([heads(anywhere(24, 0.99, np.random.default_rng(0)))] * 4)
     for values, since in (
         ((0.4, 0.51, 0.51, 0.51), 50),
-        ((0.6, 0.6, 0.46, 0.6), 0 if forgives else 150),
+        ((0.6, 0.6, 0.46, 0.6), 0),
         ((0.6, 0.6, 0.44, 0.6), 150),
-        ((0.6, 0.6, 0.6, 0.49), 0 if forgives else None),
+        ((0.6, 0.6, 0.6, 0.49), 0),
         ((0.6, 0.6, 0.49, 0.49), None),
         ((0.6, 0.6, 0.6, np.nan), None),
     ):
@@ -143,8 +129,8 @@ def test_shares_that_are_judged_as_they_are(name: str, quantity: str, severity: 
 def logits(values: list[float] | Weights, every: int = 50) -> list[HeadVerdict]:
     """Verdicts on heads whose largest logits are `values` (step) or (step, head)."""
     heads_at = np.atleast_2d(np.asarray(values, float).T).T
-    looks = [look(i * every, heads(*[even(4)] * len(row)), logit=row) for i, row in enumerate(heads_at)]
-    return judge_heads(xr.concat(looks, "step", data_vars="minimal"), ["exploding-logits"])
+    snapshots = series([heads(*[even(4)] * heads_at.shape[1])] * len(heads_at), every, logit=heads_at[:, None])
+    return judge_heads(snapshots, ["exploding-logits"])
 
 
 def test_exploding_logits() -> None:
@@ -209,19 +195,9 @@ def test_the_group_row_has_step_and_evidence_of_one_head() -> None:
 
 def test_missing_looks_are_left_out() -> None:
     good = series([heads(first(12, 0.8))] * 3)
-    hole = xr.concat(
-        [good, missing(good, 500, "out of memory")], "step", data_vars="minimal", coords="minimal", compat="override"
-    )
+    hole = join([good, missing(good, 500, "out of memory")])
     assert [str(v) for v in judge_heads(hole)] == [str(v) for v in judge_heads(good)] != []
     assert judge_heads(missing(good, 0, "out of memory")) == []
-
-
-def test_since_when() -> None:
-    turns = series([heads(first(12, w)) for w in (0.1, 0.9, 0.1, 0.8, 0.9)])
-    (sink,) = [v for v in judge_heads(turns) if v.name == "sink"]
-    assert sink.since == 150
-    assert str(sink).startswith("notice: layer 0, head 0 (blocks.0.attention) is sink since step 150: 92% of its")
-    assert sink.episodes == ((50, 100), (150, None))
 
 
 @pytest.mark.parametrize(
@@ -241,6 +217,32 @@ def test_one_snapshot_just_below_the_limit_ends_nothing(
     (sink,) = [v for v in judge_heads(series([heads(first(12, w)) for w in weights])) if v.name == "sink"]
     assert sink.episodes == episodes
     assert sink.since == episodes[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity", "limit", "above"),
+    [
+        ("exploding-logits", "largest_logit", 256.0, True),
+        ("collapsed", "top_1", 0.96, True),
+        ("uniform", "entropy", 2.0, True),  # with a largest of 2.02
+        ("sparse", "normalized_entropy", 0.5, False),
+    ],
+)
+def test_every_limit_forgives_one_snapshot(name: str, quantity: str, limit: float, above: bool) -> None:
+    """Just below it after it held; a second one ends the episode."""
+    snapshots = series([heads(anywhere(24, 0.5, np.random.default_rng(0)))] * 6)
+    snapshots["even_weight"][...] = 0.2
+    held, nearly = (1.01, 0.96) if above else (0.99, 1.05)
+    if name == "uniform":
+        held, nearly = 1.001, 0.9995
+    for shares, episodes in (
+        ((nearly, held, nearly, held, held, nearly), ((50, None),)),
+        ((held, held, nearly, nearly, held, held), ((0, 150), (200, None))),
+    ):
+        snapshots[quantity][:, 0, 0] = limit * np.array(shares)
+        if name == "uniform":
+            snapshots["normalized_entropy"][...] = snapshots["entropy"] / 2.02
+        assert [v.episodes for v in judge_heads(snapshots, [name])] == [episodes]
 
 
 def test_the_most_pressing_first() -> None:

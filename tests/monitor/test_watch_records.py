@@ -7,9 +7,10 @@ import warnings
 import pytest
 import torch
 import xarray as xr
-from torch import nn
+from torch import Tensor, nn
 
 import scansnap as ss
+from scansnap.monitor.store import read_snapshots
 from tests.monitor.small_models import GPT, ids
 from tests.monitor.small_models import train as train_model
 
@@ -39,6 +40,8 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
         whole.step()
         again.step()
     assert again.dataset["step"].values.tolist() == [0, 2, 4, 6]
+    assert again.continues_from == 2
+    assert repr(again).endswith("continued from step 2>")
     again.close()
     stored = xr.open_zarr(tmp_path / "a.zarr", chunks=None).load()
     everything = whole.dataset
@@ -47,17 +50,6 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
     assert stored["moved"].isel(step=[1, 3]).equals(everything["moved"].isel(step=[1, 3]))
     assert again.dataset.equals(stored)
     assert [str(v) for v in again.verdicts] == [str(v) for v in whole.verdicts]
-
-
-def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
-    model = GPT()
-    with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
-        train(model, 4, watch)
-    with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
-        train(model, 4, watch)
-        assert watch.dataset["step"].values.tolist() == [0, 2, 4, 6, 8]
-        assert watch.continues_from == 4
-        assert repr(watch).endswith("continued from step 4>")
 
 
 def test_a_watch_resumes_from_an_earlier_checkpoint(tmp_path) -> None:
@@ -114,6 +106,24 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
         ss.watch(model, probe=PROBE, every=4, store=path).close()
 
 
+class OtherClass(GPT):
+    """The same layers under another name."""
+
+
+class OtherNames(nn.Module):
+    """The same model, under the names of modules that hold it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gpt = GPT()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.gpt(tokens)
+
+
+OtherNames.__name__ = "GPT"
+
+
 def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
     """And leaves the store to others."""
     path = tmp_path / "a.zarr"
@@ -124,13 +134,20 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
     with pytest.raises(ss.StoreError, match=r"is writing .* close what this process opened"):
         ss.watch(GPT(), probe=PROBE, store=path)
     first.close()
-    for refused, sentence in (
-        ({"model": GPT(layers=3), "probe": PROBE}, "model with 2 layers of 2 heads, and this one has 3 of 2"),
-        ({"model": GPT(), "probe": 1 - PROBE % 2}, "on another probe, 'a tensor of 2 x 12' with other numbers"),
-        ({"model": GPT(), "probe": PROBE, "tokens": lambda token: "x"}, "on another probe, with another 'token'"),
+    before = first.dataset.load()
+    for other, sentence in (
+        ({"model": GPT(layers=3)}, "with layer count 2 and not 3: give the same to continue it, or another store"),
+        ({"model": OtherNames()}, r"with module names \['blocks.0.attn', .*and not \['gpt.blocks"),
+        ({"model": OtherClass()}, "with model 'GPT' and not 'OtherClass'"),
+        ({"probe": PROBE[:, 1:]}, "with probe 'a tensor of 2 x 12' and not 'a tensor of 2 x 11'"),
+        ({"probe": 1 - PROBE % 2}, r"with a probe with the checksum '\w+' and not"),
+        ({"tokens": lambda token: "x"}, "with token names .* and not"),
+        ({"record": ("default", "top_5")}, "was begun without 'top_5': give the same record= and pattern="),
+        ({"record": ("entropy",)}, "was begun with 'dormant_rows': give the same record="),
     ):
         with pytest.raises(ss.StoreError, match=sentence):
-            ss.watch(**refused, store=path)
+            ss.watch(**{"model": GPT(), "probe": PROBE, **other}, store=path)
+    assert read_snapshots(path).load().equals(before)
 
 
 def test_sinks_are_told_of_every_look_and_cannot_end_the_training() -> None:
@@ -161,20 +178,3 @@ def test_a_model_before_training_raises_no_alarm() -> None:
         torch.manual_seed(seed)
         watch = ss.watch(GPT(heads=4), probe=PROBE)
         assert not [verdict for verdict in watch.verdicts if verdict.severity == "alarm"]
-
-
-class OwnAttention(nn.Module):
-    """Written by hand."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x @ x.transpose(1, 2)).softmax(-1) @ x
-
-
-def test_modules_announced_before_the_first_step_are_in_the_store(tmp_path) -> None:
-    model = GPT()
-    model.blocks.append(OwnAttention())
-    with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
-        assert watch.dataset.sizes["layer"] == 3  # its class is named for attention
-        train(model, 2, watch)
-        assert watch.dataset["module"].values.tolist() == ["blocks.0.attn", "blocks.1.attn", "blocks.2"]
-        assert watch.dataset["step"].values.tolist() == [0, 2]

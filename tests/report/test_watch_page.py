@@ -18,7 +18,7 @@ from scansnap.monitor.verdicts import by_kind
 from scansnap.report import watch_page
 from scansnap.report.watch_page import page_data, render_watch, write_watch_page
 from tests.browser import in_browser
-from tests.monitor.looks import anywhere, first, missing, previous, series, softmax
+from tests.monitor.looks import anywhere, first, join, missing, previous, series, softmax
 
 LENGTH = 20
 HOSTILE = [
@@ -89,13 +89,10 @@ def watched() -> xr.Dataset:
         weights[0, 0] = previous(LENGTH, 0.08 * look)
         patterns.append(weights)
     looks = series(patterns)
-    failed = missing(looks, 600, "out of memory on <cuda:0>")
-    whole = xr.concat(
-        [looks, failed], "step", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override"
-    )
+    whole = join([looks, missing(looks, 600, "out of memory on <cuda:0>")])
     whole["loss"] = ("step", [4.22 - 0.001 * i if i else np.nan for i in range(13)])
     names = [HOSTILE[i % len(HOSTILE)] for i in range(LENGTH)]
-    return whole.assign_coords(token=("row", names)).assign_attrs(version_scansnap="0.1.0", model="GPT<2>")
+    return whole.assign_coords(token=("row", names)).assign_attrs(model="GPT<2>")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -140,7 +137,7 @@ def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_pat
       first: document.querySelector("table.heads td").textContent };"""
     assert in_browser(browser, page, shown, tmp_path, 390) == {
         "chosen": "layer 0, head 1",
-        "plot": "top 1: top_1",
+        "plot": "top 1: largest attention weight, mean over rows of more than one key",
         "names": ["effective keys", "entropy"],
         "first": "layer 0, all 3 heads",
     }
@@ -160,6 +157,7 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert len(page) < 100_000
     assert "the snapshot at step 600, whole or in part: out of memory on &lt;cuda:0&gt;" in page
+    assert "2 of 2 attention modules captured." in page
     assert "<img src=x" not in text
     assert "</script><script>document" not in text
 
@@ -209,7 +207,7 @@ import numpy as np
 import scansnap as ss
 from tests.monitor.looks import even, series
 
-ss.write_watch_page(sys.argv[1], series([np.stack([even(8)])[None]]).assign_attrs(version_scansnap="0"))
+ss.write_watch_page(sys.argv[1], series([np.stack([even(8)])[None]]))
 print([name for name in sys.modules if name.startswith(("scansnap.claims", "scansnap.figures", "scansnap.dynamics"))])
 """
 

@@ -127,15 +127,15 @@ def compare(
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Say which heads of two runs differ, from which step on, and in what; those that differ first come first."""
-    from scansnap.monitor.compare import compare_runs, describe_comparison
+    from scansnap.monitor.compare import compare_runs
     from scansnap.monitor.store import read_snapshots
 
     runs = read_snapshots(first), read_snapshots(second)
-    found = compare_runs(*runs, by_rate=by_rate, tolerance=tolerance)
+    words, found = compare_runs(*runs, by_rate=by_rate, tolerance=tolerance)
     if json:
         common.echo_json([asdict(difference) for difference in found])
         return
-    echo(describe_comparison(*runs, by_rate=by_rate))
+    echo(words)
     sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
     if sizes[0] != sizes[1]:
         echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")

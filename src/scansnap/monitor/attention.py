@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -72,6 +72,10 @@ class AttentionCall(ABC):
     def logits(self, positions: Tensor) -> Tensor:
         """Logits (B, H, r, S) of the rows (B, r), -inf where a key is hidden."""
 
+    def vectors(self, positions: Tensor) -> dict[str, Any]:
+        """What `Rows` hold of the rows (B, r) besides logits and weights, as far as the attention shows it."""
+        return {"hidden": self.hidden}
+
     @abstractmethod
     def first_window(self) -> AttentionCall:
         """The attention of the first window alone."""
@@ -97,12 +101,12 @@ class AttentionCall(ABC):
     def kind(self, positions: Tensor) -> AttentionKind:
         """Whether keys come from elsewhere, or from the same tokens up to the query, or from all of them."""
         _, _, queries, keys = self.sizes
-        if self.is_cross:
+        if self.is_cross and queries != keys:
             return "cross"
         later = _later_keys(keys, positions)
         if bool(later.any()) and bool((self.logits(positions).isneginf() | ~later).all()):
-            return "causal"
-        return "self" if queries == keys else "cross"
+            return "causal"  # also in a module that attends to other tokens in another call
+        return "self" if queries == keys and not self.is_cross else "cross"
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,10 @@ class ProductCall(AttentionCall):
         if self.is_causal:
             logits.masked_fill_(_later_keys(keys, positions), -math.inf)
         return logits if self.mask is None else _masked(logits, take_rows(self.mask, positions))
+
+    def vectors(self, positions: Tensor) -> dict[str, Any]:
+        query = take_rows(self.query, positions)
+        return {"hidden": self.hidden, "query": query, "key": self.key, "value": self.value, "scale": self.scale}
 
     def output(self, positions: Tensor) -> Tensor:
         """The output of the rows, (B, H, r, e)."""

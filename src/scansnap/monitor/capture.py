@@ -8,7 +8,8 @@ Calls of torch's attention functions are captured wherever they are made.  Atten
 read from the softmax that it takes, in modules that the user announced and in those named for attention, if its shape
 is that of queries by keys.  So a Hugging Face model is captured as it is with its attention "eager", "sdpa" or
 "flex_attention".  Other implementations are kernels that show nothing: during a snapshot the configuration names "sdpa"
-instead, or "eager" where that gives other numbers.
+instead, or "eager" where that gives other numbers.  Key-value caches are left out unless that gives other numbers: a
+Hugging Face model separates packed documents only without a cache.
 
 The first pass is checked: the model runs once untouched, and once with some rows of each attention replaced by what the
 captured weights give.  If a module then returns something else, the capture is wrong and is refused.  Queries and keys
@@ -33,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 
 from scansnap.monitor.attention import AttentionCall, ScoredCall, put_rows
 from scansnap.monitor.isolation import named_modules
+from scansnap.monitor.projections import shows_projections
 from scansnap.monitor.torch_attention import (
     FLEX,
     as_autocast,
@@ -58,6 +60,11 @@ SOFTMAX = (
     torch.log_softmax,
     torch.Tensor.log_softmax,
 )
+
+LOGARITHMS = SOFTMAX[3:]
+
+PRODUCTS = ("matmul", "__matmul__", "bmm", "einsum", "linear")
+"""Functions that give values the weights that they are multiplied by."""
 
 NAMED_FOR_ATTENTION = re.compile(r"attention|attn|mha$", re.IGNORECASE)
 """Names of classes that attend."""
@@ -105,9 +112,10 @@ class AnnouncedModule:
 class Capture(TorchFunctionMode):
     """Captures the attention of one forward pass over `windows` windows.
 
-    `lengths` are the numbers of tokens that attention may be among; `implementation` is what a Hugging Face
-    configuration names instead of a kernel.  `found` are the modules whose softmax is captured without being announced,
-    which the first pass finds; `unread` are those that took a softmax like that of attention which was not captured.
+    `lengths` are the numbers of tokens that attention may be among; `settings` are given to the configurations of a
+    Hugging Face model.  `found` are the modules whose softmax is captured without being announced, which the first pass
+    finds; `unread` are those that took a softmax like that of attention which was not captured, and `changed` those
+    that changed their weights after the softmax.
     """
 
     def __init__(
@@ -119,17 +127,19 @@ class Capture(TorchFunctionMode):
         *,
         found: Mapping[str, nn.Module] | None = None,
         lengths: set[int] | None = None,
-        implementation: str = "sdpa",
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self._model, self._windows, self._receiver = model, windows, receiver
-        self._lengths, self._implementation = set(lengths or ()), implementation
+        self._lengths, self._settings = set(lengths or ()), settings or {}
         self._names = {id(module): name for name, module in named_modules(model).items()}
         self._announced = announced
         self._by_softmax = {id(a.module) for a in announced if a.queries_and_keys is None}
         self._by_input = {id(a.module) for a in announced if a.queries_and_keys is not None}
         self.found = dict(found or {})
         self.unread: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
+        self._weights: tuple[str, Tensor, Tensor] | None = None  # the last that softmax gave: where, and a copy
         self._calls: dict[str, int] = {}
         self._is_busy = False
         self._cleanup = ExitStack()
@@ -147,11 +157,25 @@ class Capture(TorchFunctionMode):
         kwargs = kwargs or {}
         handler = None if self._is_busy else self._handlers.get(func)
         if handler is None or (self._by_input and any(id(m) in self._by_input for m, _ in self._modules())):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self._follow_weights(func, args, result)
+            return result
         return handler(self, func, args, kwargs)
 
+    def _follow_weights(self, func: Callable[..., Any], args: Sequence[Any], result: Any) -> None:
+        """Note a module that changes the weights that its softmax gave, other than by rounding."""
+        if self._weights is None or not isinstance(result, Tensor) or getattr(func, "__name__", "") in PRODUCTS:
+            return
+        name, weights, copy = self._weights
+        if result.shape != copy.shape or not result.is_floating_point() or not any(arg is weights for arg in args):
+            return
+        if torch.allclose(result.to(copy).nan_to_num(), copy, rtol=0, atol=0.01):
+            self._weights = name, result, copy
+        else:
+            self.changed[name] = None
+
     def __enter__(self) -> Capture:
-        self._cleanup.enter_context(without_cache(self._model, self._implementation))
+        self._cleanup.enter_context(configured(self._model, self._settings))
         for announced in self._announced:
             if announced.queries_and_keys is not None:
                 handle = announced.module.register_forward_pre_hook(self._hook(announced), with_kwargs=True)
@@ -236,7 +260,10 @@ class Capture(TorchFunctionMode):
                 self.unread[name] = None
                 return func(*args, **kwargs)
             self.found[name] = module
-        return self.record(module, frame, call, lambda: func(*args, **kwargs))
+        result = self.record(module, frame, call, lambda: func(*args, **kwargs))
+        if announced is None and self._receiver.is_first and func not in LOGARITHMS:
+            self._weights = name, result, result.nan_to_num()
+        return result
 
     def _scored(self, scores: Tensor, module: nn.Module | None, frame: FrameType | None) -> ScoredCall:
         """The call of which these are the scores; those of a learned sink are a last column without a key.
@@ -245,7 +272,8 @@ class Capture(TorchFunctionMode):
         """
         scores = split_heads(scores, self._windows)
         heads, rows = scores.shape[1:3]
-        if rows not in self._lengths and heads in self._lengths:  # (B, T, H, S)
+        keys = scores.shape[3]
+        if rows != keys and (heads == keys or (rows not in self._lengths and heads in self._lengths)):  # (B, T, H, S)
             scores, heads = scores.transpose(1, 2), rows
         parameters = (getattr(module, name, None) for name in SINKS)
         sink = next((p.detach() for p in parameters if isinstance(p, Tensor) and p.numel() == heads), None)
@@ -326,24 +354,36 @@ SHOWN = (None, "eager", "sdpa", "flex_attention")
 """Implementations of attention in Hugging Face configurations that are captured as they are."""
 
 
+KERNEL, CACHE = "_attn_implementation_internal", "use_cache"
+"""The attributes of Hugging Face configurations with the implementation of attention, and whether to make a cache."""
+
+
 @contextmanager
-def without_cache(model: nn.Module, implementation: str | None = None) -> Iterator[None]:
-    """Make no key-value cache in a Hugging Face model; and name another implementation instead of a kernel, if any."""
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    for configuration in configurations(model):
-        before += [(configuration, n, configuration[n]) for n in ("use_cache", KERNEL) if n in configuration]
-        if "use_cache" in configuration:
-            configuration["use_cache"] = False
-        if implementation is not None and configuration[KERNEL] not in SHOWN:
-            configuration[KERNEL] = implementation
-    try:
+def configured(model: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Give settings to the configurations of a Hugging Face model; an implementation only in place of a kernel."""
+    with ExitStack() as stack:
+        for configuration in configurations(model):
+            for name, value in settings.items():
+                if name in configuration and (name != KERNEL or configuration[KERNEL] not in SHOWN):
+                    stack.callback(configuration.__setitem__, name, configuration[name])
+                    configuration[name] = value
         yield
-    finally:
-        for configuration, name, value in before:
-            configuration[name] = value
 
 
-KERNEL = "_attn_implementation_internal"
+def settings_in_training(model: nn.Module) -> dict[str, Any]:
+    """What a Hugging Face model sets itself while it trains: no cache where it recomputes activations."""
+    return {CACHE: False} if any(getattr(m, "gradient_checkpointing", False) for m in model.modules()) else {}
+
+
+def settings_to_try(model: nn.Module) -> list[dict[str, Any]]:
+    """The settings under which attention may be captured, the cheapest first."""
+    before = configurations(model)
+    uses_kernel = any(configuration[KERNEL] not in SHOWN for configuration in before)
+    uses_cache = any(configuration.get(CACHE) for configuration in before)
+    kernels: list[dict[str, Any]] = [{KERNEL: "sdpa"}, {KERNEL: "eager"}] if uses_kernel else [{}]
+    caches = [{CACHE: False}] if uses_cache else []
+    caches += [] if caches and settings_in_training(model) else [{}]
+    return [kernel | cache for kernel in kernels for cache in caches]
 
 
 def configurations(model: nn.Module) -> list[dict[str, Any]]:
@@ -353,11 +393,6 @@ def configurations(model: nn.Module) -> list[dict[str, Any]]:
     objects = {id(c): c for c in (module.__dict__.get("config") for module in model.modules()) if c is not None}
     contents = [getattr(c, "__dict__", {}) for c in objects.values()]
     return [content for content in contents if KERNEL in content]
-
-
-def uses_kernel(model: nn.Module) -> bool:
-    """Whether a Hugging Face model attends with a kernel that shows nothing."""
-    return any(configuration[KERNEL] not in SHOWN for configuration in configurations(model))
 
 
 class OutputRecorder:
@@ -400,9 +435,9 @@ class OutputRecorder:
         return None
 
     def attention_modules(self) -> list[str]:
-        """The modules with a class named for attention that ran and hold no other such module."""
-        ran = dict.fromkeys(name for name, _ in self.outputs)
-        named = [name for name in ran if NAMED_FOR_ATTENTION.search(type(self._modules[name]).__name__)]
+        """The modules that ran, have a name or projections as attention does, and hold no other such module."""
+        ran = {name: self._modules[name] for name, _ in self.outputs}
+        named = [n for n, m in ran.items() if NAMED_FOR_ATTENTION.search(type(m).__name__) or shows_projections(m)]
         return [name for name in named if not any(other.startswith(f"{name}.") for other in named)]
 
 

@@ -7,7 +7,6 @@ first snapshot on after which a share of attention differs by more than a tolera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,14 +36,22 @@ class Difference:
 
 def compare_runs(
     first: xr.Dataset, second: xr.Dataset, *, by_rate: bool = False, tolerance: float = 0.1
-) -> list[Difference]:
-    """The heads that differ, those that differ first at the beginning, each with the quantity that shows it first.
+) -> tuple[str, list[Difference]]:
+    """What is compared, in words; and the heads that differ, each with the quantity that shows it first.
 
-    Models with other layers or heads are compared by the mean, the largest and the smallest number of all heads.
+    Those that differ first come first.  Models with other layers or heads are compared by the mean, the largest and the
+    smallest number of all heads.
     """
     runs = [split_missing(run)[0] for run in (first, second)]
-    names, times = _shared_quantities(runs), [_times(run, by_rate) for run in runs]
-    shared = _shared_times(times)
+    names = [name for name in SHARES if all(name in head_variables(run) for run in runs)]
+    if not names:
+        raise InputError(
+            f"the runs share no quantity that can be compared: record some of {', '.join(SHARES)} in both."
+        )
+    times = [_times(run, by_rate) for run in runs]
+    shared = (times[0] >= times[1][0]) & (times[0] <= times[1][-1])  # snapshots of the first that lie within the second
+    if not shared.any():
+        raise InputError("the runs have no time in common: compare runs that overlap.")
     found: dict[str, Difference] = {}
     for name in names:
         values = [_by_head(run, name, same=runs[0][name].shape[1:] == runs[1][name].shape[1:]) for run in runs]
@@ -57,33 +64,9 @@ def compare_runs(
                 step = int(runs[0]["step"].values[begin])
                 difference = Difference(step, where, name, float(ours[begin]), float(theirs[begin]))
                 found[where] = min(found.get(where, difference), difference, key=lambda d: d.step)
-    return sorted(found.values(), key=lambda difference: difference.step)
-
-
-def describe_comparison(first: xr.Dataset, second: xr.Dataset, *, by_rate: bool = False) -> str:
-    """Which models are compared, at how many snapshots and in which quantities."""
-    runs = [split_missing(run)[0] for run in (first, second)]
-    names, count = _shared_quantities(runs), _shared_times([_times(run, by_rate) for run in runs]).sum()
-    words = [f"{r.attrs.get('model', '')}, steps {r['step'].values[0]:,} to {r['step'].values[-1]:,}" for r in runs]
-    return f"{words[0]}, and {words[1]}: compared at {count} snapshots of the first in {', '.join(names)}"
-
-
-def _shared_quantities(runs: Sequence[xr.Dataset]) -> list[str]:
-    """The shares that both runs have recorded."""
-    names = [name for name in SHARES if all(name in head_variables(run) for run in runs)]
-    if not names:
-        raise InputError(
-            f"the runs share no quantity that can be compared: record some of {', '.join(SHARES)} in both."
-        )
-    return names
-
-
-def _shared_times(times: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
-    """Which snapshots of the first run lie within the second."""
-    shared = (times[0] >= times[1][0]) & (times[0] <= times[1][-1])
-    if not shared.any():
-        raise InputError("the runs have no time in common: compare runs that overlap.")
-    return shared
+    spans = [f"{r.attrs.get('model', '')}, steps {r['step'].values[0]:,} to {r['step'].values[-1]:,}" for r in runs]
+    words = f"{spans[0]}, and {spans[1]}: compared at {shared.sum()} snapshots of the first in {', '.join(names)}"
+    return words, sorted(found.values(), key=lambda difference: difference.step)
 
 
 def _times(run: xr.Dataset, by_rate: bool) -> NDArray[np.float64]:

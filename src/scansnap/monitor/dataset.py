@@ -16,7 +16,6 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.monitor.quantities import HeadQuantity, QuantityError
-from scansnap.results.dataset import attributes
 from scansnap.runtime.errors import ScanSnapError
 
 HEADS = ("step", "layer", "head")
@@ -154,12 +153,6 @@ def split_missing(dataset: xr.Dataset) -> tuple[xr.Dataset, list[tuple[int, str]
     return dataset.isel(step=np.flatnonzero(status != "missing")), list(
         zip(failed["step"].values.tolist(), reasons, strict=True)
     )
-
-
-def describe(model: str, probe: str, record: Sequence[HeadQuantity], **more: Any) -> dict[str, Any]:
-    """The attributes of a result."""
-    options = {"record": [*(quantity.name for quantity in record), "pattern"], **more}
-    return attributes("watch", "attention of a model in training", options, model=model, probe=probe, **more)
 
 
 def _stack(values: Sequence[NDArray[Any] | None], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -240,18 +240,11 @@ def gather(value: Result) -> list[Result]:
     return values
 
 
-def failed_anywhere(failed: bool, device: torch.device) -> bool:
-    """Whether any process failed."""
-    flag = torch.tensor(failed, dtype=torch.int32, device=device)
-    distributed.all_reduce(flag)
-    return bool(flag)
-
-
-def from_first_process(number: int, device: torch.device) -> int:
-    """The number that the first process has."""
-    shared = torch.tensor(number, device=device)
-    distributed.broadcast(shared, 0)
-    return int(shared)
+def sum_of_processes(number: int, device: torch.device) -> int:
+    """The sum of the numbers that processes have."""
+    total = torch.tensor(number, dtype=torch.int64, device=device)
+    distributed.all_reduce(total)
+    return int(total)
 
 
 def free_gathered(model: nn.Module) -> None:

@@ -248,9 +248,9 @@ class Probe:
         return ids[0] if len(ids) == 1 else None
 
     def lengths(self, piece: Piece) -> set[int]:
-        """The numbers of tokens that attention may be among: the first two axes of what the model is called with."""
-        shapes = [value.shape[:2] for _, value in _tensors(piece.args, piece.kwargs) if not value.is_nested]
-        return {size for shape in shapes for size in shape if size > 1}
+        """The numbers of tokens that attention may be among, from what the model is called with."""
+        shapes = [value.shape for _, value in _tensors(piece.args, piece.kwargs) if not value.is_nested]
+        return {shape[min(1 - (self.batch_dim or 0), len(shape) - 1)] for shape in shapes}
 
     def _count(self, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int:
         tensors = _tensors(*call)

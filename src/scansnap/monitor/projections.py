@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +17,21 @@ PAIRS = (
     ("wq", "wk"),
     ("w_q", "w_k"),
     ("query_proj", "key_proj"),
+    ("q_proj_weight", "k_proj_weight"),
 )
 """Names under which modules hold the projections of queries and of keys."""
 
-FUSED = ("c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")
+FUSED = ("in_proj_weight", "c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")
 """Names under which modules hold one projection of queries, keys and values."""
 
 BY_HEAD = ("query_key_value",)
 """Of these, the rows of each head are together, and not all queries first."""
+
+
+def shows_projections(module: nn.Module) -> bool:
+    """Whether a module projects to queries and keys, by the names of what it holds."""
+    names = (*PAIRS, *((name,) for name in FUSED if name != "in_proj"))  # which other layers have too
+    return any(all(isinstance(getattr(module, name, None), nn.Module) for name in group) for group in names)
 
 
 @dataclass(frozen=True)
@@ -36,30 +42,19 @@ class Projections:
     key: Tensor  # (..., G, d, D), G dividing H
 
 
-def find_projections(
-    module: nn.Module, heads: int, width: int, read: Callable[[Tensor], Tensor | None] = lambda weight: weight
-) -> Projections | None:
+def find_projections(module: nn.Module, heads: int, width: int, attribute: str = "data") -> Projections | None:
     """The projections of a module with this many heads; None if it shows none.
 
-    Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.  `read` is what to
-    read of a parameter.
+    Queries have `width` channels, or 0 if that is not known.  Several heads may share their keys.  The `attribute`
+    of each parameter is read, "data" or "grad".
     """
     width = width or int(getattr(module, "head_dim", 0) or 0)
-    if isinstance(module, nn.MultiheadAttention):
-        if module.in_proj_weight is None:
-            query, key = read(module.q_proj_weight), read(module.k_proj_weight)
-            return None if query is None or key is None else _by_head(query, key, heads, width)
-        whole = read(module.in_proj_weight)
-        if whole is None:
-            return None
-        query, key, _ = whole.chunk(3)
-        return _by_head(query, key, heads, width)
     for names in PAIRS:
-        pair = [_matrix(getattr(module, name, None), read) for name in names]
+        pair = [_matrix(getattr(module, name, None), attribute) for name in names]
         if pair[0] is not None and pair[1] is not None:
             return _by_head(pair[0], pair[1], heads, width)
     for name in FUSED:
-        fused = _matrix(getattr(module, name, None), read)
+        fused = _matrix(getattr(module, name, None), attribute)
         if fused is None:
             continue
         width = width or len(fused) // (3 * heads)
@@ -81,14 +76,14 @@ def _by_head(query: Tensor, key: Tensor, heads: int, width: int) -> Projections 
     return Projections(query.unflatten(0, (-1, width)), key.unflatten(0, (-1, width)))
 
 
-def _matrix(part: object, read: Callable[[Tensor], Tensor | None]) -> Tensor | None:
-    """What is read of the weight (rows, D) of a linear layer; Conv1D of Hugging Face has it transposed."""
+def _matrix(part: object, attribute: str) -> Tensor | None:
+    """What is read of a parameter or of the weight (rows, D) of a linear layer; Hugging Face's Conv1D is transposed."""
     base = getattr(part, "base_layer", part)
-    plain = getattr(base, "weight", None)
+    plain = base if isinstance(base, Tensor) else getattr(base, "weight", None)
     if not isinstance(plain, Tensor) or type(plain) not in (Tensor, nn.Parameter) or plain.ndim != 2 or plain.is_meta:
         return None
     weight = plain if base is part else _adapted(part, plain)
-    weight = None if weight is None else read(weight)
+    weight = None if weight is None else getattr(weight, attribute)
     if weight is not None and type(base).__name__ == "Conv1D":
         weight = weight.T
     return weight

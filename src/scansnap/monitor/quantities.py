@@ -28,6 +28,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -305,79 +306,87 @@ def head_quantity(
     return make
 
 
-@HEAD_QUANTITIES.register("entropy")
-@head_quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats", default=True)
+def built_in(**options: Any) -> Callable[[Callable[..., Tensor | Profile]], HeadQuantity]:
+    """A decorator that makes a quantity and registers it under its function's name."""
+
+    def register(compute: Callable[..., Tensor | Profile]) -> HeadQuantity:
+        return HEAD_QUANTITIES.register(compute.__name__)(head_quantity(**options)(compute))
+
+    return register
+
+
+def register_profile(profile: str, *, default: bool = False, **described: tuple[str, Reduction, str]) -> None:
+    """Register what is recorded of a profile of `Rows`: its largest mean over rows, and the candidate that has it.
+
+    Each is described by its long name, which of the two it is, and its units.
+    """
+    for name, (long_name, reduction, units) in described.items():
+        member = HeadQuantity(name, attrgetter(profile), long_name, units, reduction, default=default)
+        HEAD_QUANTITIES.register(name)(member)
+
+
+@built_in(long_name="entropy of attention, mean over rows of more than one key", units="nats", default=True)
 def entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts."""
     return rows.of_more_than(1, rows.entropy)
 
 
-@HEAD_QUANTITIES.register("normalized_entropy")
-@head_quantity(long_name="entropy of attention relative to the largest that its row allows", default=True)
+@built_in(long_name="entropy of attention relative to the largest that its row allows", default=True)
 def normalized_entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
     return rows.of_more_than(1, rows.entropy / rows.keys.log())
 
 
-@HEAD_QUANTITIES.register("effective_keys")
-@head_quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key", default=True)
+@built_in(long_name="effective number of keys 1/Σp², mean over rows of more than one key", default=True)
 def effective_keys(rows: Rows) -> Tensor:
     """1/Σ_s p_ts²: n for equal weights on n keys."""
     return rows.of_more_than(1, torch.linalg.vector_norm(rows.shares, dim=-1) ** -2)
 
 
-@HEAD_QUANTITIES.register("top_1")
-@head_quantity(long_name="largest attention weight, mean over rows of more than one key", default=True)
+@built_in(long_name="largest attention weight, mean over rows of more than one key", default=True)
 def top_1(rows: Rows) -> Tensor:
     """max_s p_ts."""
     return rows.of_more_than(1, rows.weights.amax(-1))
 
 
-@HEAD_QUANTITIES.register("top_5")
-@head_quantity(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
+@built_in(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
 def top_5(rows: Rows) -> Tensor:
     """The sum of the five largest p_ts of a row."""
     return rows.of_more_than(5, rows.weights.topk(min(5, rows.weights.shape[-1]), -1).values.sum(-1))
 
 
-@HEAD_QUANTITIES.register("even_weight")
-@head_quantity(long_name="weight of each key if attention were even, mean over rows of more than one key", default=True)
+@built_in(long_name="weight of each key if attention were even, mean over rows of more than one key", default=True)
 def even_weight(rows: Rows) -> Tensor:
     """1/n_t: what the weights on single keys are to be compared with."""
     return rows.of_more_than(1, 1 / rows.keys)
 
 
-@HEAD_QUANTITIES.register("largest_logit")
-@head_quantity(long_name="largest attention logit before softmax", reduction="max", default=True)
+@built_in(long_name="largest attention logit before softmax", reduction="max", default=True)
 def largest_logit(rows: Rows) -> Tensor:
     """max_s z_ts, after the scale and soft-capping; over the rows that are measured."""
     return rows.of_more_than(0, rows.logits.amax(-1))
 
 
-@HEAD_QUANTITIES.register("first_token")
-@head_quantity(long_name="attention on the first token, mean over rows of more than one key", default=True)
+@built_in(long_name="attention on the first token, mean over rows of more than one key", default=True)
 def first_token(rows: Rows) -> Tensor:
     """p_t0; in a padded window, on the first token that is not padding; in packed ones, of the row's document."""
     return rows.of_more_than(1, rows.on(rows.first))
 
 
-@HEAD_QUANTITIES.register("learned_sink")
-@head_quantity(long_name="attention on the learned sink, which is no key", default=True)
+@built_in(long_name="attention on the learned sink, which is no key", default=True)
 def learned_sink(rows: Rows) -> Tensor:
     """1 - Σ_s p_ts; NaN for models without a learned sink."""
     return rows.of_more_than(0, 1 - rows.weights.sum(-1)) if rows.has_sink else rows.unknown()
 
 
-@HEAD_QUANTITIES.register("previous_token")
-@head_quantity(long_name="attention on the token before, mean over rows of more than one key", default=True)
+@built_in(long_name="attention on the token before, mean over rows of more than one key", default=True)
 def previous_token(rows: Rows) -> Tensor:
     """p_t,t-1, for t > 0; NaN where the keys are other tokens than the queries."""
     weight = rows.of_more_than(1, rows.on((rows.positions - 1).clamp(min=0)))
     return weight.masked_fill(rows.positions[:, None] == 0, math.nan) if rows.is_self else weight * math.nan
 
 
-@HEAD_QUANTITIES.register("prefix_matching")
-@head_quantity(
+@built_in(
     long_name="attention on tokens that follow an earlier occurrence of the same token", sample="repeated", default=True
 )
 def prefix_matching(rows: Rows) -> Tensor:
@@ -395,8 +404,7 @@ def prefix_matching(rows: Rows) -> Tensor:
     return rows.of_more_than(1, weight).masked_fill(~earlier.any(-1)[:, None], math.nan)
 
 
-@HEAD_QUANTITIES.register("moved")
-@head_quantity(long_name="share of attention that moved since the last snapshot", sample="followed", default=True)
+@built_in(long_name="share of attention that moved since the last snapshot", sample="followed", default=True)
 def moved(rows: Rows) -> Tensor:
     """½ Σ_s |p_ts - p'_ts| with the weights p' of the snapshot before; NaN at the first."""
     if rows.before is None:
@@ -404,54 +412,27 @@ def moved(rows: Rows) -> Tensor:
     return rows.of_more_than(1, 0.5 * torch.linalg.vector_norm(rows.weights - rows.before, 1, -1))
 
 
-@HEAD_QUANTITIES.register("offset_weight")
-@head_quantity(long_name="attention at the distance that has most of it", reduction="peak", default=True)
-def offset_weight(rows: Rows) -> Profile:
-    """max_k of the mean over rows of p_t,t-k."""
-    return rows.by_offset
-
-
-@HEAD_QUANTITIES.register("offset")
-@head_quantity(
-    long_name="distance that has most attention, from the row back", units="tokens", reduction="place", default=True
+register_profile(
+    "by_offset",
+    offset_weight=("attention at the distance that has most of it", "peak", "1"),  # max_k of the mean of p_t,t-k
+    offset=("distance that has most attention, from the row back", "place", "tokens"),  # 0 is the token itself
+    default=True,
 )
-def offset(rows: Rows) -> Profile:
-    """The k of `offset_weight`: 0 is the token itself, 1 the one before."""
-    return rows.by_offset
-
-
-@HEAD_QUANTITIES.register("position_weight")
-@head_quantity(long_name="attention on the place of the window that has most of it", reduction="peak", default=True)
-def position_weight(rows: Rows) -> Profile:
-    """max_s of the mean of p_ts over the rows that see s."""
-    return rows.by_position
-
-
-@HEAD_QUANTITIES.register("position")
-@head_quantity(long_name="place of the window that has most attention", reduction="place", default=True)
-def position(rows: Rows) -> Profile:
-    """The s of `position_weight`."""
-    return rows.by_position
-
-
-@HEAD_QUANTITIES.register("token_weight")
-@head_quantity(long_name="attention on the token that has most of it", reduction="peak", default=True)
-def token_weight(rows: Rows) -> Profile:
-    """max_x of the mean over rows of Σ_s p_ts over the keys with x_s = x; NaN where the ids are not known."""
-    return rows.by_token
-
-
-@HEAD_QUANTITIES.register("token_id")
-@head_quantity(long_name="token that has most attention", reduction="place", default=True)
-def token_id(rows: Rows) -> Profile:
-    """The x of `token_weight`."""
-    return rows.by_token
-
-
-@HEAD_QUANTITIES.register("dormant_rows")
-@head_quantity(
-    long_name="share of rows that attend to the first token and get little from it", default=True, vectors=True
+register_profile(
+    "by_position",
+    position_weight=("attention on the place of the window that has most of it", "peak", "1"),  # of rows that see it
+    position=("place of the window that has most attention", "place", "1"),
+    default=True,
 )
+register_profile(
+    "by_token",
+    token_weight=("attention on the token that has most of it", "peak", "1"),  # NaN where the ids are not known
+    token_id=("token that has most attention", "place", "1"),
+    default=True,
+)
+
+
+@built_in(long_name="share of rows that attend to the first token and get little from it", default=True, vectors=True)
 def dormant_rows(rows: Rows) -> Tensor:
     """The share of rows with more than half of the attention on the first token, and a small output.
 
@@ -463,8 +444,7 @@ def dormant_rows(rows: Rows) -> Tensor:
     return rows.of_more_than(1, ((rows.on(rows.first) > 0.5) & is_small).to(rows.weights.dtype))
 
 
-@HEAD_QUANTITIES.register("output_size")
-@head_quantity(long_name="attention weighted by the norms of values, relative to their mean", vectors=True)
+@built_in(long_name="attention weighted by the norms of values, relative to their mean", vectors=True)
 def output_size(rows: Rows) -> Tensor:
     """Σ_s p_ts |v_s| / mean |v_s|: 1 for uniform attention, small where attention lies on keys with small values."""
     return rows.unknown() if rows.value_norms is None else rows.of_more_than(1, _weighted(rows))
@@ -475,8 +455,7 @@ def _weighted(rows: Rows) -> Tensor:
     return (rows.weights @ rows.value_norms[..., None].to(rows.weights.dtype))[..., 0]
 
 
-@HEAD_QUANTITIES.register("sink_value")
-@head_quantity(long_name="norm of the first token's value, relative to the mean", vectors=True)
+@built_in(long_name="norm of the first token's value, relative to the mean", vectors=True)
 def sink_value(rows: Rows) -> Tensor:
     """|v_0| / mean |v_s|, of the first token that is not padding, of the row's document."""
     if rows.value_norms is None:
@@ -485,29 +464,25 @@ def sink_value(rows: Rows) -> Tensor:
     return rows.of_more_than(1, norms.to(rows.weights.dtype))
 
 
-@HEAD_QUANTITIES.register("query_norm")
-@head_quantity(long_name="norm of queries, times the scale of logits", vectors=True)
+@built_in(long_name="norm of queries, times the scale of logits", vectors=True)
 def query_norm(rows: Rows) -> Tensor:
     """scale · |q_t|; with `key_norm` and `alignment` the factors of the largest logit of a row."""
     return rows.unknown() if rows.largest_pair is None else rows.of_more_than(0, rows.scale * rows.largest_pair[0])
 
 
-@HEAD_QUANTITIES.register("key_norm")
-@head_quantity(long_name="norm of the key with the largest logit of each row", vectors=True)
+@built_in(long_name="norm of the key with the largest logit of each row", vectors=True)
 def key_norm(rows: Rows) -> Tensor:
     """|k_s| of the key s with the largest z_ts."""
     return rows.unknown() if rows.largest_pair is None else rows.of_more_than(0, rows.largest_pair[1])
 
 
-@HEAD_QUANTITIES.register("alignment")
-@head_quantity(long_name="cosine between a query and the key with its largest logit", vectors=True)
+@built_in(long_name="cosine between a query and the key with its largest logit", vectors=True)
 def alignment(rows: Rows) -> Tensor:
     """<q_t, k_s> / (|q_t| |k_s|) of the key s with the largest z_ts."""
     return rows.unknown() if rows.largest_pair is None else rows.of_more_than(0, rows.largest_pair[2])
 
 
-@HEAD_QUANTITIES.register("entropy_bound")
-@head_quantity(long_name="smallest entropy that the size of the logits allows", units="nats")
+@built_in(long_name="smallest entropy that the size of the logits allows", units="nats")
 def entropy_bound(rows: Rows) -> Tensor:
     """The lower bound of Zhai et al. (2023), for the logits of each row.
 
@@ -528,8 +503,7 @@ def entropy_bound(rows: Rows) -> Tensor:
     return rows.of_more_than(1, others.log1p() + gap * others / (1 + others))
 
 
-@HEAD_QUANTITIES.register("entropy_margin")
-@head_quantity(long_name="entropy above the smallest that the size of the logits allows", units="nats")
+@built_in(long_name="entropy above the smallest that the size of the logits allows", units="nats")
 def entropy_margin(rows: Rows) -> Tensor:
     """entropy - `entropy_bound`: 0 where all attention goes to one key as sharply as such logits can."""
     bound = entropy_bound.of(rows, rows.keys.shape)
@@ -537,15 +511,13 @@ def entropy_margin(rows: Rows) -> Tensor:
     return rows.of_more_than(1, rows.entropy) - bound
 
 
-@HEAD_QUANTITIES.register("distance")
-@head_quantity(long_name="mean distance of attention", units="tokens")
+@built_in(long_name="mean distance of attention", units="tokens")
 def distance(rows: Rows) -> Tensor:
     """Σ_s p_ts |t - s|: how far a head looks."""
     return rows.of_more_than(1, (rows.shares * _distances(rows)).sum(-1)) if rows.is_self else rows.unknown()
 
 
-@HEAD_QUANTITIES.register("far_weight")
-@head_quantity(long_name=f"attention more than {FAR:,} tokens away, of rows that have such keys")
+@built_in(long_name=f"attention more than {FAR:,} tokens away, of rows that have such keys")
 def far_weight(rows: Rows) -> Tensor:
     """Σ_s p_ts over |t - s| > 1,000, for rows t > 1,000."""
     if not rows.is_self:
@@ -561,22 +533,14 @@ def _distances(rows: Rows) -> Tensor:
     return (rows.positions[:, None, :, None] - keys).abs()
 
 
-@HEAD_QUANTITIES.register("head_similarity")
-@head_quantity(long_name="likeness to the most similar other head of the layer", reduction="peak")
-def head_similarity(rows: Rows) -> Profile:
-    """The largest mean over rows of the cosine between the weights of this head and of another: 1 if they are equal."""
-    return rows.by_head
+register_profile(
+    "by_head",
+    head_similarity=("likeness to the most similar other head of the layer", "peak", "1"),  # 1 if they are equal
+    similar_head=("the most similar other head of the layer", "place", "1"),
+)
 
 
-@HEAD_QUANTITIES.register("similar_head")
-@head_quantity(long_name="the most similar other head of the layer", reduction="place")
-def similar_head(rows: Rows) -> Profile:
-    """The head of `head_similarity`."""
-    return rows.by_head
-
-
-@HEAD_QUANTITIES.register("massive_activation")
-@head_quantity(long_name="largest input of the layer over the median", reduction="max", vectors=True)
+@built_in(long_name="largest input of the layer over the median", reduction="max", vectors=True)
 def massive_activation(rows: Rows) -> Tensor:
     """max |x| / median |x| of what the attending module is given (Sun et al., 2024); the same for all heads."""
     if rows.hidden is None:
@@ -586,16 +550,14 @@ def massive_activation(rows: Rows) -> Tensor:
     return rows.of_more_than(0, ratio[:, None, None].expand_as(rows.weights[..., 0]).to(rows.weights.dtype))
 
 
-@HEAD_QUANTITIES.register("gradient_norm")
-@head_quantity(long_name="norm of the gradient of the head's query and key projections", sample="gradients")
+@built_in(long_name="norm of the gradient of the head's query and key projections", sample="gradients")
 def gradient_norm(projections: Projections) -> Tensor:
     """√(|∂W_Q|² + |∂W_K|²) (..., H); NaN where there are no gradients when the snapshot is taken."""
     query, key = (g.detach().float().square().sum((-2, -1)) for g in (projections.query, projections.key))
     return (query + key.repeat_interleave(query.shape[-1] // key.shape[-1], -1)).sqrt()
 
 
-@HEAD_QUANTITIES.register("qk_singular_value")
-@head_quantity(long_name="largest singular value of W_QK", sample="projections", default=True)
+@built_in(long_name="largest singular value of W_QK", sample="projections", default=True)
 def qk_singular_value(projections: Projections) -> Tensor:
     """The largest singular value σ of W_Q' W_K (..., H); NaN where a module does not show its projections.
 

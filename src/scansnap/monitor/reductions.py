@@ -113,7 +113,7 @@ class Reductions:
         added: list[tuple[Profile, str]] = []
         for quantity in self._profiled:
             if (rows := samples.get(quantity.sample)) is not None:
-                profile = self._values_of(quantity, rows, rows.keys.shape)
+                profile = self.values_of(quantity, rows, rows.keys.shape)
                 self._same[quantity.name] = next((name for p, name in added if p is profile), quantity.name)
                 if profile is not None and self._same[quantity.name] == quantity.name:
                     added.append((profile, quantity.name))
@@ -123,14 +123,14 @@ class Reductions:
 
     def _compute(self, quantity: HeadQuantity, rows: Rows) -> Tensor:
         like = rows.weights[..., 0]
-        values = self._values_of(quantity, rows, like.shape)
+        values = self.values_of(quantity, rows, like.shape)
         return torch.full_like(like, math.nan) if values is None else values.to(like)
 
-    def _values_of(self, quantity: HeadQuantity, rows: Rows, shape: Sequence[int]) -> Any:
-        """What a quantity says of rows; None if it fails, or has failed before."""
+    def values_of(self, quantity: HeadQuantity, measured: object, shape: Sequence[int]) -> Any:
+        """What a quantity says of rows or projections; None if it fails, or has failed before."""
         if quantity.name not in self.failures:
             try:
-                return quantity.of(rows, shape)
+                return quantity.of(measured, shape)
             except QuantityError as error:
                 self.failures[quantity.name] = error.without_frames()
         return None

@@ -9,20 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scansnap.monitor.attention import AttentionCall, AttentionKind, ProductCall, every_row, take_rows, visible_keys
-from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, OutputRecorder, uses_kernel, without_cache
+from scansnap.monitor.attention import AttentionCall, AttentionKind, every_row, visible_keys
+from scansnap.monitor.capture import (
+    AllCaptured,
+    AnnouncedModule,
+    Capture,
+    OutputRecorder,
+    configured,
+    settings_in_training,
+    settings_to_try,
+)
 from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
 from scansnap.monitor.dataset import FINITE, Snapshot
 from scansnap.monitor.isolation import (
     SideEffects,
     are_several,
-    failed_anywhere,
     free_gathered,
     gather,
     is_sharded,
@@ -30,6 +37,7 @@ from scansnap.monitor.isolation import (
     isolated,
     named_modules,
     share_of_heads,
+    sum_of_processes,
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
@@ -97,15 +105,6 @@ def _hides(logits: Tensor, is_real: Tensor, rows: Tensor | None) -> bool:
     if rows is not None:
         is_seen &= is_real.take_along_dim(rows, 1)[:, None, :, None]
     return not bool(is_seen.any())
-
-
-def _with_vectors(rows: Rows, call: AttentionCall) -> Rows:
-    """Rows with queries, keys and values, if the attention shows them, and with the module's input."""
-    rows = replace(rows, hidden=call.hidden)
-    if not isinstance(call, ProductCall):
-        return rows
-    query = take_rows(call.query, rows.positions)
-    return replace(rows, query=query, key=call.key, value=call.value, scale=call.scale)
 
 
 def _module_of(layer: str) -> str:
@@ -238,12 +237,10 @@ class SnapshotPass:
             start_of_row = first.expand_as(chunk)
             if documents is not None:
                 start_of_row = torch.maximum(start_of_row, documents.take_along_dim(chunk, 1))
+            vectors = call.vectors(chunk) if self._with_vectors else {}
+            known = {"tokens": tokens, "vocabulary": None if tokens is None else self._probe.vocabulary, **vectors}
             has_sink = call.sink is not None
-            measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, tokens=tokens)
-            if self._with_vectors:
-                measured = _with_vectors(measured, call)
-            if tokens is not None:
-                measured = replace(measured, vocabulary=self._probe.vocabulary)
+            measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, **known)
             self._add(layer, measured, start, is_usual)
             start += chunk.shape[1]
 
@@ -327,7 +324,7 @@ class SnapshotTaker:
         self.announced = list(announced)
         self.not_captured: tuple[str, ...] = ()  # modules that attend, and whose attention is not captured
         self._found: dict[str, nn.Module] = {}  # modules whose softmax is captured without being announced
-        self._implementation = "sdpa"  # of Hugging Face models that attend with a kernel
+        self._settings: dict[str, Any] = {}  # of the configurations of a Hugging Face model during a snapshot
         self._origin: int | None = None  # the layer that was the first whose logits were not finite
         self._failures: dict[str, QuantityError] = {}  # of the last snapshot that was not a replay
         self._replay = GraphReplay(self._model, probe.device)
@@ -384,12 +381,12 @@ class SnapshotTaker:
     def _find_layers(self) -> None:
         piece = next(self.probe.pieces(self._max_windows, repeat=False))
         untouched, refusal = self._run_untouched(piece), None
-        implementations = ("sdpa", "eager") if uses_kernel(self._model) else ("sdpa",)
-        for self._implementation in implementations:
+        to_try = settings_to_try(self._model)
+        for self._settings in to_try:
             try:
                 refusal = self._capture_first(piece, untouched)
             except (ValueError, NotImplementedError) as error:  # it has no such implementation
-                if self._implementation == implementations[-1] or isinstance(error, ScanSnapError):
+                if self._settings is to_try[-1] or isinstance(error, ScanSnapError):
                     raise
                 continue
             if refusal is None:
@@ -406,10 +403,11 @@ class SnapshotTaker:
         self._found = {}
         with OutputRecorder(self._model) as outputs:
             _, capture = self._run([piece], first)
-        self._own, self._found = first.layers, capture.found
+        self._own = {name: layer for name, layer in first.layers.items() if _module_of(name) not in capture.changed}
+        self._found = {name: module for name, module in capture.found.items() if name not in capture.changed}
         within = [_module_of(name) for name in self._own]
         missed: list[str] = []
-        for name in [*outputs.attention_modules(), *capture.unread, *self._announced_names()]:
+        for name in [*outputs.attention_modules(), *capture.unread, *capture.changed, *self._announced_names()]:
             if not any(_is_inside(name, other) for other in [*within, *missed]):
                 missed.append(name)
         self.layers, self.not_captured = self._own, tuple(missed)
@@ -448,7 +446,8 @@ class SnapshotTaker:
         torch.backends.mha.set_fastpath_enabled(False)  # training does not use it, and it leaves out padding
         try:
             recorder = OutputRecorder(self._model)
-            with isolated(self._model, self._is_sharded), without_cache(self._model), recorder as outputs:
+            settings = settings_in_training(self._model)
+            with isolated(self._model, self._is_sharded), configured(self._model, settings), recorder as outputs:
                 piece.call(self._model)
         except Exception as error:
             if not lacks_memory(error):
@@ -508,7 +507,7 @@ class SnapshotTaker:
         )
         self._failures = snapshot.reductions.failures
         with snapshot.streams.reading():
-            projected = self._measure_projections()
+            projected = self._measure_projections(snapshot.reductions)
         repeat = any(quantity.sample == "repeated" for quantity in self.record)
         effects, _ = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
         values = snapshot.reductions.values()
@@ -529,7 +528,7 @@ class SnapshotTaker:
                     snapshot,
                     found=self._found,
                     lengths=self.probe.lengths(piece),
-                    implementation=self._implementation,
+                    settings=self._settings,
                 )
                 try:
                     with capture:
@@ -548,7 +547,7 @@ class SnapshotTaker:
 
     def _anywhere(self, is_so: bool) -> bool:
         """Whether something is so in a process that runs the model too."""
-        return failed_anywhere(is_so, self.probe.device) if self.is_shared else is_so
+        return sum_of_processes(is_so, self.probe.device) > 0 if self.is_shared else is_so
 
     def _gather_layers(self) -> None:
         """The layers of all processes, each with all of its heads; their modules have different names."""
@@ -592,34 +591,23 @@ class SnapshotTaker:
         numbers = {q.name: number for q, number in zip(self.record, values.cpu().numpy(), strict=True)}
         return Snapshot(numbers | {FINITE: finite}, pattern.cpu().numpy(), reason, self._failures)
 
-    def _measure_projections(self) -> list[tuple[int, int, Tensor]]:
+    def _measure_projections(self, reductions: Reductions) -> list[tuple[int, int, Tensor]]:
         """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""
         measured: list[tuple[int, int, Tensor]] = []
-        for sample, read in (("projections", lambda weight: weight), ("gradients", lambda weight: weight.grad)):
-            wanted = [(i, quantity) for i, quantity in enumerate(self.record) if quantity.sample == sample]
-            measured += self._measure_matrices(wanted, read) if wanted else []
-        return measured
-
-    def _measure_matrices(
-        self, wanted: Sequence[tuple[int, HeadQuantity]], read: Callable[[Tensor], Tensor | None]
-    ) -> list[tuple[int, int, Tensor]]:
-        modules = named_modules(self._model)
-        alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
-        for i, layer in enumerate(self._own.values()):
-            module = modules.get(_module_of(layer.name))
-            found = module and find_projections(module, layer.heads, layer.width, read)
-            if found:
-                alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
-        measured: list[tuple[int, int, Tensor]] = []
-        for layers in alike.values():
-            query = torch.stack([projections.query.detach() for _, projections in layers])
-            key = torch.stack([projections.key.detach() for _, projections in layers])
-            for number, quantity in wanted:
-                try:
-                    numbers = quantity.of(Projections(query, key), query.shape[:2])
-                except QuantityError as error:
-                    self._failures[quantity.name] = error.without_frames()
-                    continue
-                assert isinstance(numbers, Tensor)  # profiles are of rows
-                measured += [(number, i, numbers[k].double()) for k, (i, _) in enumerate(layers)]
+        for number, quantity in enumerate(self.record):
+            if quantity.sample not in ("projections", "gradients"):
+                continue
+            modules, attribute = named_modules(self._model), "grad" if quantity.sample == "gradients" else "data"
+            alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
+            for i, layer in enumerate(self._own.values()):
+                module = modules.get(_module_of(layer.name))
+                found = module and find_projections(module, layer.heads, layer.width, attribute)
+                if found:
+                    alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
+            for layers in alike.values():
+                query = torch.stack([projections.query.detach() for _, projections in layers])
+                key = torch.stack([projections.key.detach() for _, projections in layers])
+                numbers = reductions.values_of(quantity, Projections(query, key), query.shape[:2])
+                if numbers is not None:
+                    measured += [(number, i, numbers[k].double()) for k, (i, _) in enumerate(layers)]
         return measured

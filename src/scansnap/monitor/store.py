@@ -36,8 +36,8 @@ PENDING = ".pending/"
 TEXT = np.dtype("<U160")
 """The type of text that differs from snapshot to snapshot: zarr's arrays have a fixed width."""
 
-SAME = ("model", "probe", "rows")
-"""The attributes by which two watches are of the same training."""
+SAME = {"model": "model", "probe": "probe", "rows": "rows", "probe_checksum": "a probe with the checksum"}
+"""The attributes by which two watches are of the same training, and what they are called."""
 
 
 @validated
@@ -90,6 +90,14 @@ def _read_all(folder: CheckedFolder, pending: list[str]) -> list[dict[str, NDArr
 def _stack(snapshots: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """The arrays of several snapshots, with the snapshot as their first axis."""
     return {name: np.stack([snapshot[name] for snapshot in snapshots]) for name in snapshots[0]}
+
+
+def _facts(snapshots: xr.Dataset) -> dict[str, Any]:
+    """What two watches of the same training have in common: everything but the quantities."""
+    facts = {words: snapshots.attrs.get(name) for name, words in SAME.items()}
+    facts |= {f"{dim} count": size for dim, size in snapshots.sizes.items() if dim != "step"}
+    labels = {name: values for name, values in snapshots.coords.items() if "step" not in values.dims}
+    return facts | {f"{name} names": values.values.tolist() for name, values in labels.items()}
 
 
 class SnapshotStore:
@@ -161,36 +169,18 @@ class SnapshotStore:
     def check(self, snapshot: xr.Dataset) -> None:
         """Refuse a snapshot of another model, on another probe or with other quantities than those that are there."""
         stored = read_snapshots(self.path)
-        for name in SAME:
-            if stored.attrs.get(name) != snapshot.attrs.get(name):
+        given = _facts(snapshot)
+        for name, there in _facts(stored).items():
+            if there != (here := given.get(name)):
                 raise StoreError(
-                    f"{self.path} holds snapshots with {name} {short_repr(stored.attrs.get(name))} and not "
-                    f"{short_repr(snapshot.attrs.get(name))}: give the same to continue it, or another store."
+                    f"{self.path} holds snapshots with {name} {short_repr(there)} and not {short_repr(here)}: give the "
+                    "same to continue it, or another store."
                 )
-        if stored.attrs.get("probe_checksum") != snapshot.attrs.get("probe_checksum"):
-            raise StoreError(
-                f"{self.path} holds snapshots on another probe, {short_repr(snapshot.attrs.get('probe'))} with other "
-                "numbers: give the same probe to continue it, or another store."
-            )
-        sizes = [(dataset.sizes["layer"], dataset.sizes["head"]) for dataset in (stored, snapshot)]
-        if sizes[0] != sizes[1]:
-            raise StoreError(
-                f"{self.path} is of a model with {sizes[0][0]} layers of {sizes[0][1]} heads, and this one has "
-                f"{sizes[1][0]} of {sizes[1][1]}: give another store."
-            )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, snapshot.variables))):
             raise StoreError(
                 f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': give the same "
                 "record= and pattern= to continue it, or another store."
             )
-        for variable in [*stored.coords, *stored.data_vars]:
-            old, new = stored.variables[variable], snapshot.variables[variable]
-            if old.shape[1:] != new.shape[1:] if "step" in old.dims else not old.equals(new):
-                what = "on another probe" if variable == "token" else "at another model"
-                raise StoreError(
-                    f"{self.path} holds snapshots {what}, with another '{variable}': give the same to continue it, or "
-                    "another store."
-                )
 
     def close(self) -> None:
         """Append what is pending, and let other processes write."""

@@ -63,6 +63,9 @@ def view(snapshots: xr.Dataset, quantity: str, heading: str) -> RenderableType:
     if not snapshots.sizes["step"]:
         raise InputError("there are no snapshots yet: they come with the training's first steps.")
     parts: list[RenderableType] = [_text(heading, "bold")]
+    coverage = str(snapshots.attrs.get("coverage", ""))
+    if "not captured" in coverage:
+        parts.append(_text(coverage, STYLES["notice"]))
     measured, missing = split_missing(snapshots)
     if missing:
         step, reason = missing[-1]

@@ -13,10 +13,12 @@ Uncompiled, torch forms all T x T logits; `flex_output` computes the same output
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import torch
@@ -100,76 +102,51 @@ def split_heads(tensor: Tensor, windows: int) -> Tensor:
     return tensor.unflatten(0, (-1, max(heads, 1) if not rest else 1))
 
 
-def multi_head_call(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    use_separate_proj_weight: bool = False,
-    q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None,
-    v_proj_weight: Tensor | None = None,
-    static_k: Tensor | None = None,
-    static_v: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[ProductCall, Callable[[Tensor], Tensor]]:
+def multi_head_call(*args: Any, **kwargs: Any) -> tuple[ProductCall, Callable[[Tensor], Tensor]]:
     """The call that arguments of `multi_head_attention_forward` make, and what it then returns for rows (B, r)."""
+    bound = inspect.signature(functional.multi_head_attention_forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = SimpleNamespace(**bound.arguments)
+    query, key, value, padding = given.query, given.key, given.value, given.key_padding_mask
     is_cross = query is not key and (query.shape != key.shape or query.data_ptr() != key.data_ptr())
     if query.ndim == 2:
         query, key, value = (t[:, None] for t in (query, key, value))
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
-    windows = query.shape[1]
-    weights: tuple[Tensor | None, ...] = (q_proj_weight, k_proj_weight, v_proj_weight)
-    if in_proj_weight is not None and not use_separate_proj_weight:
-        weights = in_proj_weight.chunk(3)
-    biases: tuple[Tensor | None, ...] = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        padding = None if padding is None else padding[None]
+    windows, heads = query.shape[1], given.num_heads
+    weights = given.q_proj_weight, given.k_proj_weight, given.v_proj_weight
+    if given.in_proj_weight is not None and not given.use_separate_proj_weight:
+        weights = given.in_proj_weight.chunk(3)
+    biases = (None, None, None) if given.in_proj_bias is None else given.in_proj_bias.chunk(3)
 
     def project(i: int, x: Tensor, extra: Tensor | None, static: Tensor | None) -> Tensor:
         """Queries, keys or values (B, H, T, d)."""
         if static is not None:
-            heads = static.unflatten(0, (windows, num_heads))
+            parts = static.unflatten(0, (windows, heads))
         else:
-            weight = weights[i]
-            assert weight is not None
-            x = functional.linear(x, weight, biases[i])
+            x = functional.linear(x, weights[i], biases[i])
             if extra is not None:
                 x = torch.cat([x, extra.expand(1, windows, -1)])
-            heads = x.unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
-        return functional.pad(heads, (0, 0, 0, 1)) if add_zero_attn and i else heads
+            parts = x.unflatten(2, (heads, -1)).permute(1, 2, 0, 3)
+        return functional.pad(parts, (0, 0, 0, 1)) if given.add_zero_attn and i else parts
 
-    keys = project(1, key, bias_k, static_k)
-    more = keys.shape[2] - (key.shape[0] if static_k is None else static_k.shape[1])
-    by_hint = is_causal and key_padding_mask is None and not need_weights  # torch then takes the mask to be causal
-    padding = None if key_padding_mask is None else key_padding_mask[:, None, None]
-    masks = [_added(mask, windows, more) for mask in (None if by_hint else attn_mask, padding) if mask is not None]
+    keys = project(1, key, given.bias_k, given.static_k)
+    more = keys.shape[2] - (key.shape[0] if given.static_k is None else given.static_k.shape[1])
+    by_hint = given.is_causal and padding is None and not given.need_weights  # torch then takes the mask to be causal
+    shown = (None if by_hint else given.attn_mask, None if padding is None else padding[:, None, None])
+    masks = [_added(mask, windows, more) for mask in shown if mask is not None]
     call = ProductCall(
         query=project(0, query, None, None),
         key=keys,
-        value=project(2, value, bias_v, static_v),
-        scale=(query.shape[-1] // num_heads) ** -0.5,
+        value=project(2, value, given.bias_v, given.static_v),
+        scale=(query.shape[-1] // heads) ** -0.5,
         mask=sum(masks[1:], start=masks[0]) if masks else None,
         is_causal=by_hint,
         is_cross=is_cross,
     )
 
     def expected(rows: Tensor) -> Tensor:
-        mixed = call.output(rows)
-        dtype = out_proj_weight.dtype
-        return functional.linear(mixed.transpose(1, 2).flatten(2).to(dtype), out_proj_weight, out_proj_bias)
+        mixed = call.output(rows).transpose(1, 2).flatten(2)
+        return functional.linear(mixed.to(given.out_proj_weight.dtype), given.out_proj_weight, given.out_proj_bias)
 
     return call, expected
 

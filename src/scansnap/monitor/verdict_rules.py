@@ -114,6 +114,10 @@ class Judgment:
     evidence: str
     episodes: tuple[tuple[int, int | None], ...] = ()  # the steps at which each began and ended; None if it holds
 
+    def __post_init__(self) -> None:
+        if not self.episodes:
+            object.__setattr__(self, "episodes", ((self.since, None),))
+
 
 @dataclass(frozen=True)
 class VerdictRule:
@@ -218,22 +222,21 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
     the line reaches `ROUNDED` before the run is twice as long.
     """
     logits, now = head["largest_logit"], head.now("largest_logit")
-    below = np.flatnonzero(~(logits >= ROUNDED))
-    since = first = int(below[-1]) + 1 if len(below) else 0  # from here on they are beyond
-    while since > 0 and _growth(head.steps[:since], logits[:since]) is not None:
-        since -= 1
-    if since == len(logits):
-        return None
-    growth = _growth(head.steps, logits) if first == len(logits) else None
+    holds = logits >= ROUNDED
+    for i in np.flatnonzero((logits >= RISING) & ~holds):
+        holds[i] = _growth(head.steps[: i + 1], logits[: i + 1]) is not None
+    growth = _growth(head.steps, logits)
     if growth is None:
-        evidence = f"from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e"
-        return Judgment(int(head.steps[since]), f"its largest logit is {now:,.0f}; {evidence}")
-    begin, left = growth
-    return Judgment(
-        int(head.steps[since]),
-        f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}"
-        f"{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}",
-    )
+        evidence = (
+            f"its largest logit is {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e"
+        )
+    else:
+        begin, left = growth
+        evidence = (
+            f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}"
+            f"{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}"
+        )
+    return head.as_long_as(holds, evidence, nearly=logits >= NEARLY * ROUNDED)
 
 
 def _factors(head: HeadHistory, begin: int) -> str:
@@ -270,6 +273,7 @@ def collapsed(head: HeadHistory) -> Judgment | None:
         share >= ONE_KEY,
         f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
         f"{head.now('entropy'):.2g} nats; at most {2 * (1 - share[-1]):.0%} of the gradient still reaches its logits",
+        nearly=share >= NEARLY * ONE_KEY,
     )
 
 
@@ -280,9 +284,8 @@ def uniform(head: HeadHistory) -> Judgment | None:
     share = head["normalized_entropy"]
     largest = np.divide(head["entropy"], share, out=np.full_like(share, np.nan), where=share > 0)
     missing = largest - head["entropy"]
-    return head.as_long_as(
-        missing <= EVEN, f"its entropy is {head.now('entropy'):.3f} nats, {share[-1]:.2%} of the largest possible"
-    )
+    evidence = f"its entropy is {head.now('entropy'):.3f} nats, {share[-1]:.2%} of the largest possible"
+    return head.as_long_as(missing <= EVEN, evidence, nearly=missing <= EVEN / NEARLY)
 
 
 @HEAD_VERDICTS.register("sink")
@@ -358,10 +361,8 @@ def induction_like(head: HeadHistory) -> Judgment | None:
     1/R, so no even share is taken off.
     """
     score = head["prefix_matching"]
-    return head.as_long_as(
-        score >= MOST,
-        f"on repeated random tokens {score[-1]:.0%} of its attention is on what followed the same token before",
-    )
+    evidence = f"on repeated random tokens {score[-1]:.0%} of its attention is on what followed the same token before"
+    return _most(head, score, evidence)
 
 
 @HEAD_VERDICTS.register("previous-token")
@@ -413,4 +414,5 @@ def sparse(head: HeadHistory) -> Judgment | None:
         head["normalized_entropy"] <= FEW_KEYS,
         f"its entropy is {head.now('normalized_entropy'):.0%} of the largest possible: as if on "
         f"{head.now('effective_keys'):.1f} keys",
+        nearly=head["normalized_entropy"] <= FEW_KEYS / NEARLY,
     )

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import torch
 import xarray as xr
@@ -25,12 +25,11 @@ from scansnap.monitor.dataset import (
     LOSS,
     Labels,
     Snapshot,
-    describe,
     is_other_model,
     list_snapshots,
     make_dataset,
 )
-from scansnap.monitor.isolation import from_first_process, is_first_process
+from scansnap.monitor.isolation import is_first_process, sum_of_processes
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HeadQuantity, lacks_memory, quantities
 from scansnap.monitor.sinks import Sink, numbers
@@ -43,6 +42,8 @@ from scansnap.monitor.snapshot import (
 )
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
+from scansnap.results.dataset import attributes
+from scansnap.results.store import WATCH
 from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.checks import type_name
@@ -56,23 +57,6 @@ INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Pat
 """Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
 TokenNames = Callable[[int], str] | Sequence[str]
-
-
-class WatchOptions(TypedDict, total=False):
-    """What `watch` takes besides the model and the probe, for callbacks that make a watch."""
-
-    every: int
-    store: str | Path | None
-    record: Sequence[str | HeadQuantity]
-    rows: int | None
-    tokens: TokenNames | None
-    errors: Literal["record", "raise"]
-    sinks: Sequence[Sink]
-    start: int | None
-    ranks: Literal["first", "all"]
-    pattern: bool
-    optimizer: torch.optim.Optimizer | None
-    on_alarm: Callable[[list[HeadVerdict]], object] | None
 
 
 @validated
@@ -194,7 +178,7 @@ class Watch:
             )
             self.continues_from = last = self._snapshots[-1].step if self._snapshots else None
             if start is None and self._taker.is_shared:  # all take snapshots at the same steps
-                last = from_first_process(last or 0, self._taker.probe.device)
+                last = sum_of_processes(last or 0, self._taker.probe.device)  # the first alone has a store
             self._step = self._start = start if start is not None else last or 0
             self._begin()
         except BaseException:
@@ -551,6 +535,14 @@ class Watch:
         taker = self._taker
         rows, keys = pattern_shape(taker.layers)
         ids = taker.probe.token_ids()
+        recorded = [*(quantity.name for quantity in taker.record), "pattern"]
+        settings: dict[str, Any] = {
+            "every": self.every,
+            "rows": taker.probe.rows or 0,
+            "coverage": taker.coverage(),
+            "probe_checksum": taker.probe.checksum,
+        }
+        described = {"model": type(self._model).__name__, "probe": str(taker.probe), **settings}
         return Labels(
             list(taker.layers),
             [layer.kind for layer in taker.layers.values()],
@@ -558,15 +550,7 @@ class Watch:
             rows,
             keys,
             [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()],
-            describe(
-                type(self._model).__name__,
-                str(taker.probe),
-                taker.record,
-                every=self.every,
-                rows=taker.probe.rows or 0,
-                coverage=taker.coverage(),
-                probe_checksum=taker.probe.checksum,
-            ),
+            attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
         )
 
     def _token_name(self, token: int) -> str:

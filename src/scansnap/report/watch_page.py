@@ -101,7 +101,7 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
             }
             for layer in verdicts
             for verdict in layer.heads
-            for began, _ in verdict.episodes or ((verdict.since, None),)
+            for began, _ in verdict.episodes
         ],
         "alarms": [
             f"{verdict.layer},{verdict.head}"

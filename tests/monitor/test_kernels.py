@@ -1,4 +1,4 @@
-"""Capture under the kernels that training on a GPU uses, with the versions that are installed there."""
+"""Capture under the kernels that training uses, with the versions that are installed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import scansnap as ss
 
-pytestmark = pytest.mark.gpu
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 HEADS, WIDTH, LENGTH, TOKENS = 4, 64, 256, 97
 
 
-@torch.library.custom_op("scansnap_gpu_tests::flash", mutates_args=())
+@torch.library.custom_op("scansnap_tests::flash", mutates_args=())
 def flash(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
     """Causal attention (B, T, H, d) within documents, as a kernel that torch's functions see nothing of."""
     t = torch.arange(q.shape[1], device=q.device)
@@ -79,17 +79,17 @@ class Model(nn.Module):
         return torch.as_tensor(self.head(x))
 
 
-def make(kernel: str, dtype: torch.dtype = torch.float32) -> Any:
+def make(kernel: str, device: str, dtype: torch.dtype = torch.float32) -> Any:
     torch.manual_seed(0)
     model = Model(kernel)
     for layer in model.layers:
         layer.qkv.weight.data.mul_(4.0)  # type: ignore[union-attr, operator]
-    return model.to("cuda", dtype)
+    return model.to(device, dtype)
 
 
-def probe(packed: bool = True, windows: int = 4, length: int = LENGTH) -> dict[str, Tensor]:
-    ids = torch.randint(TOKENS, (windows, length), generator=torch.Generator().manual_seed(1)).cuda()
-    documents = torch.arange(length, device="cuda") // (60 if packed else length)
+def probe(device: str, packed: bool = True, windows: int = 4, length: int = LENGTH) -> dict[str, Tensor]:
+    ids = torch.randint(TOKENS, (windows, length), generator=torch.Generator().manual_seed(1)).to(device)
+    documents = torch.arange(length, device=device) // (60 if packed else length)
     return {"input_ids": ids, "document_ids": documents.expand(windows, -1).contiguous()}
 
 
@@ -114,19 +114,15 @@ def announce(watch: ss.Watch, model: Any) -> None:
     watch.attention(*model.layers, queries_and_keys=queries_and_keys)
 
 
-def start(kernel: str, dtype: torch.dtype = torch.float32, **options: Any) -> tuple[Any, dict[str, Tensor], ss.Watch]:
-    model, inputs = make(kernel, dtype), probe(packed=kernel != "sdpa")
-    watch = ss.watch(model, probe=inputs, every=1, errors="raise", **options)
-    if kernel == "custom op":
-        announce(watch, model)
-    return model, inputs, watch
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernel", ["sdpa", "flex", "custom op"])
-def test_weights_are_exact(kernel: str, dtype: torch.dtype) -> None:
-    """Under each kernel, with packed documents; also at the third snapshot, which is a replay."""
-    model, inputs, watch = start(kernel, dtype, rows=None)
+@pytest.mark.parametrize("device", DEVICES)
+def test_weights_are_exact(kernel: str, dtype: torch.dtype, device: str) -> None:
+    """Under each kernel, with packed documents; also at the third snapshot, which on a GPU is a replay."""
+    model, inputs = make(kernel, device, dtype), probe(device, packed=kernel != "sdpa")
+    watch = ss.watch(model, probe=inputs, every=1, rows=None, errors="raise")
+    if kernel == "custom op":
+        announce(watch, model)
     watch.step()
     watch.step()
     weights = exact(model, inputs)
@@ -147,12 +143,14 @@ def test_weights_are_exact(kernel: str, dtype: torch.dtype) -> None:
         )
 
 
-def test_a_kernel_that_is_not_announced_is_named() -> None:
-    watch = ss.watch(make("custom op"), probe=probe(), every=1)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_kernel_that_is_not_announced_is_named(device: str) -> None:
+    watch = ss.watch(make("custom op", device), probe=probe(device), every=1)
     with pytest.raises(ss.InputError, match=r"0 of 2 attention modules captured; not captured: layers.0, layers.1"):
         watch.step()
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("kernel", ["sdpa", "flex"])
 def test_inductor(kernel: str) -> None:
     """A compiled model trains the same with a watch, is not compiled again, and has the numbers of the plain one."""
@@ -160,7 +158,7 @@ def test_inductor(kernel: str) -> None:
     def train(model: Any, each: Callable[[], None] = lambda: None) -> list[Tensor]:
         torch.manual_seed(5)
         optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-        inputs = probe(packed=kernel != "sdpa")
+        inputs = probe("cuda", packed=kernel != "sdpa")
         for _ in range(4):
             logits = model(**inputs)
             functional.cross_entropy(logits[:, :-1].flatten(0, 1), inputs["input_ids"][:, 1:].flatten()).backward()
@@ -170,23 +168,24 @@ def test_inductor(kernel: str) -> None:
         return [parameter.detach().clone() for parameter in model.parameters()]
 
     torch._dynamo.reset()
-    alone = train(torch.compile(make(kernel)))
-    again = train(torch.compile(make(kernel)))
+    alone = train(torch.compile(make(kernel, "cuda")))
+    again = train(torch.compile(make(kernel, "cuda")))
     torch._dynamo.reset()
-    model = make(kernel)
+    model = make(kernel, "cuda")
     compiled = torch.compile(model)
-    watch = ss.watch(compiled, probe=probe(packed=kernel != "sdpa"), every=1, rows=None, errors="raise")
+    watch = ss.watch(compiled, probe=probe("cuda", packed=kernel != "sdpa"), every=1, rows=None, errors="raise")
     watched = train(compiled, watch.step)
     if all(torch.equal(a, b) for a, b in zip(alone, again, strict=True)):  # the kernel itself may vary
         assert all(torch.equal(a, b) for a, b in zip(alone, watched, strict=True))
-    fresh = ss.watch(model, probe=probe(packed=kernel != "sdpa"), rows=None, errors="raise").dataset
+    fresh = ss.watch(model, probe=probe("cuda", packed=kernel != "sdpa"), rows=None, errors="raise").dataset
     np.testing.assert_allclose(watch.dataset["entropy"].values[-1], fresh["entropy"].values[0], rtol=1e-3)
 
 
+@pytest.mark.gpu
 def test_a_context_of_32k_tokens() -> None:
     """A snapshot of 32,768 tokens takes at most 2 GiB, though the weights of a head would take 4."""
-    model = make("sdpa", torch.bfloat16)
-    watch = ss.watch(model, probe=probe(packed=False, windows=1, length=1 << 15), every=1, errors="raise")
+    model = make("sdpa", "cuda", torch.bfloat16)
+    watch = ss.watch(model, probe=probe("cuda", packed=False, windows=1, length=1 << 15), every=1, errors="raise")
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
