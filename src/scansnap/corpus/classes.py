@@ -57,7 +57,7 @@ def classes_from_counts(
     queries : int, or words or ids
         How many of the most frequent words, or which tokens.
     next_tokens : int
-        The most frequent next tokens of each query; each pair is a class.
+        The most frequent next tokens of each query, other than itself; each pair is a class.
     tokens : int
         The most frequent contextual tokens before these pairs.
 
@@ -78,7 +78,8 @@ def classes_from_counts(
     blocks = []
     times = []
     for context in (counts.of(query) for query in wanted):
-        following = _largest(context.next_counts, most_next)
+        is_other = np.arange(counts.vocab_size) != context.query  # a class cannot predict its own query
+        following = _largest(context.next_counts * is_other, most_next)
         pairs += [(context.query, int(next_token)) for next_token in following]
         blocks.append(context.counts[:, following].toarray().T)  # c(l, n), one row for each class
         times.append(context.next_counts[following])

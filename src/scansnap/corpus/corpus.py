@@ -107,8 +107,9 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
 
     Parameters
     ----------
-    source : str or path
-        A file, a folder, or a name: "example", "wikitext-2", "wikitext-103".
+    source : str or path, or table, or strings
+        A file, a folder, or a name: "example", "wikitext-2", "wikitext-103".  Or texts in memory: a list of strings,
+        a table of pandas, Polars or Arrow, a data set of `datasets`, a dict of lists, a list of dicts.
     {options}
     hold_out : bool
         Make the last twentieth of a text without splits its validation split, and take words from the training split.
@@ -127,8 +128,6 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
     >>> len(corpus.splits["train"]), corpus.vocab_size
     (29323, 288)
     """
-    if not isinstance(source, str | Path):
-        raise InputError(f"source is a {type(source).__name__}: give the path of a file or folder, or 'example'.")
     options = from_names(ReadOptions, kwargs)
     tokenizer, min_count = options.tokenizer, options.min_count
     rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
@@ -157,7 +156,8 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
 
     folder = cached_folder("corpora", fingerprint, fill)
     splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in scan.splits}
-    report = (f"{found.found.sentence()}.", *scan.report.sentences())
+    files = (f"{found.found.sentence()}.",) if found.found.files else ()
+    report = (*files, *scan.report.sentences())
     corpus = Corpus(found.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint, report)
     doubts = [*scan.report.sentences(), *_doubts(corpus.tokenizer)]
     if found.found.skipped:

@@ -84,10 +84,16 @@ class Collected:
                 ids = array("i", (self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words_of(text)))
                 kept = " ".join(text[:KEPT].split())
                 self.texts[part, k, value] = Text(ids, list(shapes_of(text)), row.place, kept)
-                if len(self.texts) > options.texts:
-                    self.limit //= 2
-                    self.texts = {key: text for key, text in self.texts.items() if key[2] < self.limit}
+                if len(self.texts) > 1.25 * options.texts:
+                    self._draw(options.texts)
+        self._draw(options.texts)
         self._check(table, rows, report)
+
+    def _draw(self, most: int) -> None:
+        """Keep at most this many texts, those with the smallest hashes."""
+        if len(self.texts) > most:
+            self.limit = sorted(value for _, _, value in self.texts)[most]
+            self.texts = {key: text for key, text in self.texts.items() if key[2] < self.limit}
 
     def _check(self, table: Table, rows: Counter[str], report: RowReport) -> None:
         report.refuse_malformed(table.name)
