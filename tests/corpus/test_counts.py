@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path, counts) -> None:
         (lambda: counts.of("w999"), r"'w999' does not occur in made train: did you mean 'w99'\?"),
         (lambda: counts.of("two words"), "'two words' is 2 tokens .*: give a single one"),
         (lambda: counts.of(200), "a token is 200: give a whole number from 0 to 199"),
-        (lambda: counts.files("quads"), "there is no table 'quads': choose one of bigrams, pairs, triples"),
+        (lambda: counts.files("quads"), "unknown table 'quads': choose one of bigrams, pairs, triples"),
         (lambda: counts.dataset([]), "queries is empty"),
         (lambda: ss.read_counts(tmp_path / "no"), "there are no counts at"),
         (lambda: ss.read_counts(tmp_path), "there are no counts at"),

@@ -17,14 +17,14 @@ from pyarrow import parquet
 
 import scansnap as ss
 from scansnap.corpus import sources
-from scansnap.corpus.sources import Malformed, RowReport, Table
+from scansnap.corpus.sources import Malformed, RowReport, open_table
 
 PLAIN = [("a good film", "pos"), ('she said "no", twice', "neg"), ("two\nlines", "neg")]
 CSV = 'id,text,label\n1,a good film,pos\n2,"she said ""no"", twice",neg\n3,"two\nlines",neg\n'
 
 
 def read(source: object, *columns: str, split: str | None = None, encoding: str | None = None) -> list[Any]:
-    table = Table(source, columns or ("text", "label"), split=split, encoding=encoding)
+    table = open_table(source, columns or ("text", "label"), split=split, encoding=encoding)
     assert list(table.rows()) == list(table.rows())
     return [row.values for row in table.rows()]
 
@@ -90,9 +90,12 @@ def test_json_lines_parquet_and_hugging_face(tmp_path: Path) -> None:
 
 
 def test_tables_in_memory() -> None:
+    """For shortcuts, and for a corpus, which also takes strings."""
     texts, labels = [text for text, _ in PLAIN], np.array([1, 0, 0])
     content = {"text": texts, "label": labels}
     expected = list(zip(texts, labels, strict=True))
+    strings = ss.read_corpus(texts, hold_out=False)
+    assert strings.words(strings.train)[:5] == ["a", "good", "film", "<eos>", "she"]
     for source in (
         content,
         pytest.importorskip("pandas").DataFrame(content),
@@ -100,6 +103,7 @@ def test_tables_in_memory() -> None:
         [{"text": text, "label": label} for text, label in expected],
     ):
         assert read(source) == expected
+        assert ss.read_corpus(source, text="text", hold_out=False).fingerprint == strings.fingerprint
     with pytest.raises(ss.InputError, match="generator, which cannot be read twice"):
         read(row for row in [])
 
@@ -107,7 +111,7 @@ def test_tables_in_memory() -> None:
 def test_malformed_rows_are_counted_by_line_and_refused_beyond_one_percent(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('text,label\nfirst,a\nsecond,b,extra\n\n"a\nb",a\nlast,b\nend\n')
-    table = Table(path, ("text", "label"), split=None, encoding=None)
+    table = open_table(path, ("text", "label"))
     assert [(row.place, row.values) for row in table.rows()] == [
         ("rows.csv line 2", ("first", "a")),
         ("rows.csv line 3", Malformed("not 2 fields", 1)),

@@ -16,7 +16,6 @@ from scansnap.corpus.batches import Columns
 from scansnap.corpus.corpus import Corpus
 from scansnap.runtime.errors import InputError
 from scansnap.systems.yz.layer import YZTransformer
-from scansnap.text import train as module
 from scansnap.text import yz
 from scansnap.text.options import YZShape, text_options
 from scansnap.text.yz import YZText
@@ -136,7 +135,7 @@ def test_several_processes_are_refused(corpus: Corpus, monkeypatch: pytest.Monke
 
 
 def test_too_many_types_are_refused_before_memory_is_filled(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "physical_memory", lambda: 2 * corpus.vocab_size**2 * 4 - 1)
+    monkeypatch.setattr("scansnap.runtime.machine.physical_memory", lambda: 2 * corpus.vocab_size**2 * 4 - 1)
     with pytest.raises(InputError, match=r"Y and Z of 17 token types need 2\.3 KiB, .*: read the text with a larger"):
         ss.train_text(corpus, **SMALL, steps=1)
 

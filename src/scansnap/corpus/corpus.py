@@ -11,6 +11,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -33,6 +34,7 @@ from scansnap.corpus.tokenizers import (
     find_tokenizer,
     frequent_words,
     load_tokenizer,
+    token_of,
 )
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
@@ -59,7 +61,7 @@ class Corpus:
     fingerprint: str
     """A hash of the content and the tokenization."""
     report: tuple[str, ...] = ()
-    """How many files were read and skipped, and rows that were left out."""
+    """How many files were read and skipped, rows that were left out, and doubts about the words."""
 
     @property
     def train(self) -> NDArray[np.int32]:
@@ -86,6 +88,10 @@ class Corpus:
         """How many tokens are `<unk>`."""
         known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
         return sum(int((ids == known.index(UNKNOWN)).sum()) for ids in self.splits.values()) if known else 0
+
+    def token(self, word: str) -> int:
+        """The id of a word that is one token."""
+        return token_of(self.tokenizer, word, self.name)
 
     def frequent_words(self, count: int) -> NDArray[np.int64]:
         """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
@@ -151,20 +157,17 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
     fingerprint = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
 
     def fill(folder: Path) -> None:
-        made = ready or WordTokenizer.count(_all_pieces(scan, words_from), min_count, str(rule))
-        _fill(folder, scan, made, progress)
+        pieces = chain.from_iterable(map(scan.pieces, words_from))
+        _fill(folder, scan, ready or WordTokenizer.count(pieces, min_count, str(rule)), progress)
 
     folder = cached_folder("corpora", fingerprint, fill)
     splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in scan.splits}
+    made = ready or load_tokenizer(folder)
     files = (f"{found.found.sentence()}.",) if found.found.files else ()
-    report = (*files, *scan.report.sentences())
-    corpus = Corpus(found.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint, report)
-    doubts = [*scan.report.sentences(), *_doubts(corpus.tokenizer)]
-    if found.found.skipped:
-        doubts.insert(0, report[0])
-    for doubt in doubts:
+    doubts = (*scan.report.sentences(), *_doubts(made))
+    for doubt in (*files, *doubts) if found.found.skipped else doubts:
         warnings.warn(f"{found.name}: {doubt}", stacklevel=3)
-    return corpus
+    return Corpus(found.name, made, MappingProxyType(splits), fingerprint, (*files, *doubts))
 
 
 def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
@@ -189,11 +192,6 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
             f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
             f"off (--tokenizer {PROSE}, and a new --output if you count)."
         )
-
-
-def _all_pieces(scan: TextScan, splits: Iterable[str]) -> Iterator[str]:
-    for split in splits:
-        yield from scan.pieces(split)
 
 
 def _fill(folder: Path, scan: TextScan, tokenizer: Tokenizer, progress: bool | None) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.tables import CountRows, read_first_column, read_table
-from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
+from scansnap.corpus.tokenizers import Tokenizer, frequent_words, load_tokenizer, token_of
 from scansnap.corpus.windows import TABLES, ContextCounts, TableName, count_tables
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.storage.folder import CheckedFolder
@@ -137,6 +137,10 @@ class Counts:
         if not isinstance(word, str):
             return integer("a token", word, most=self.vocab_size - 1)
         return token_of(self.tokenizer, word, self.source)
+
+    def frequent_words(self, count: int) -> NDArray[np.int64]:
+        """The ids of the most frequent queries, without line ends and unknown words."""
+        return frequent_words(self.tokenizer, self.vocabulary["query_count"].values, count)
 
     def of(self, query: str | int) -> ContextCounts:
         """What precedes and follows a query token, a word or an id."""

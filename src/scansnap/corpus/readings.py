@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,36 @@ if TYPE_CHECKING:
     from scansnap.corpus.predictors import TrainingPlan
 
 WINDOWS_AT_ONCE = 2048
+
+
+class WindowAttention(NamedTuple):
+    """Attention b of each position t of windows (B, T) on the keys s before it; the first position has none.
+
+    With E_ss' = 1[x_s = x_s'], |c_t|^2 = b_t E b_t.  A_ts = b_ts/|c_t|, and f_t has the entry F_ts = (A E)_ts at the
+    token of key s.  All are (B, T, T).
+    """
+
+    attention: Tensor  # b
+    unit: Tensor  # A
+    entry: Tensor  # F
+    same: Tensor  # E
+
+    @classmethod
+    def read(cls, ids: Tensor, logits: Tensor) -> WindowAttention:
+        """From tokens (B, T), and the attention logit of each key for each position (B, T, T)."""
+        later = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).triu()
+        attention = logits.masked_fill(later, -torch.inf).softmax(2)
+        attention[:, 0] = 0.0
+        same = (ids[:, :, None] == ids[:, None]).to(logits.dtype)
+        entry = attention @ same
+        norm = (attention * entry).sum(2, keepdim=True).sqrt()
+        norm[:, 0] = 1.0
+        return cls(attention, attention / norm, entry / norm, same)
+
+
+def logits_gradient(unit: Tensor, entry: Tensor, g: Tensor) -> Tensor:
+    """The gradient of attention logits (..., T) from G: A (G - F (f . G)), with f . G the sum of A G over keys."""
+    return unit * (g - entry * (unit * g).sum(-1, keepdim=True))
 
 
 class Reading(Protocol):
@@ -126,7 +156,7 @@ class WindowReading:
             slot, window, position = self._query_occurrences(ids)
             tokens, unit, entry = ids[window], unit[window, position], entry[window, position]  # (R, T)
             g = decoder[tokens, next_tokens[window, position, None]] - expected[tokens]
-            gain = unit * (g - entry * (unit * g).sum(1, keepdim=True))
+            gain = logits_gradient(unit, entry, g)
             drive.index_add_(0, (slot[:, None] * self.vocab_size + tokens).flatten(), gain.flatten())
         return drive.view(len(self.queries), -1) / self.occurrences
 
@@ -162,19 +192,14 @@ class WindowReading:
         return slot[window, position], window, position
 
     def _read(self, ids: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
-        """exp(z)/|k| at the keys of each position of windows (B, T), and f at the token of each: both (B, T, T)."""
-        before = torch.ones(ids.shape[1], ids.shape[1], device=ids.device).tril(-1)
-        weight = before if logits is None else before * self._weights(ids, logits, before == 0)
-        times = weight @ (ids[:, :, None] == ids[:, None]).float()  # k at the token of key s, of the keys before t
-        length = (weight * times).sum(2, keepdim=True).sqrt().clamp(min=1.0)  # at least 1: the largest weight is 1
-        return weight / length, before * times / length
-
-    def _weights(self, ids: Tensor, logits: Tensor, later: Tensor) -> Tensor:
-        """exp(z), up to a factor for each position; 1 for queries that are not predicted."""
-        uniform = logits.new_zeros(1, logits.shape[1])
-        z = torch.cat([logits, uniform])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
-        largest = z.masked_fill(later, -torch.inf).amax(2, keepdim=True).nan_to_num(neginf=0.0)
-        return (z - largest).clamp(max=0.0).exp()
+        """A and F (B, T, T) of windows (B, T); attention is uniform for queries that are not predicted."""
+        if logits is None:
+            z = torch.zeros(*ids.shape, ids.shape[1], device=ids.device)
+        else:
+            uniform = logits.new_zeros(1, logits.shape[1])
+            z = torch.cat([logits, uniform])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
+        read = WindowAttention.read(ids, z)
+        return read.unit, read.entry
 
 
 class CountReading:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scansnap.corpus.example import EXAMPLE_VERSION, write_example
+from scansnap.corpus.example import example_stories
 from scansnap.corpus.sources import (
     FORMATS,
     TABLES,
@@ -161,8 +161,12 @@ def find_text(
     """
     if not isinstance(source, str | Path):
         return _text_in_memory(source, column, hold_out)
-    if isinstance(source, str) and source in NAMES:
-        return _text_at(_cached_text(source), source, None, None, hold_out)
+    if source == EXAMPLE and isinstance(source, str):
+        stories = {split: (MemoryRows.of({"text": texts}),) for split, texts in example_stories().items()}
+        return TextFiles(EXAMPLE, stories, FoundFiles(()), "text")
+    if isinstance(source, str) and source in WIKITEXT:
+        folder = cached_folder("text", source, lambda folder: _fetch_wikitext(source, folder))
+        return _text_at(folder, source, None, None, hold_out)
     path = expand_user("the text", source)
     try:
         if str(source) and (path.is_file() or path.is_dir()):
@@ -190,12 +194,6 @@ def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> TextFile
     rows.check_columns([column])
     split = "train" if hold_out else "all"
     return TextFiles(f"a {type(source).__name__}", {split: (rows,)}, FoundFiles(()), column, hold_out)
-
-
-def _cached_text(name: str) -> Path:
-    if name == EXAMPLE:
-        return cached_folder("text", f"{name}-{EXAMPLE_VERSION}", write_example)
-    return cached_folder("text", name, lambda folder: _fetch_wikitext(name, folder))
 
 
 def _fetch_wikitext(name: str, folder: Path) -> None:

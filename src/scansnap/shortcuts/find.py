@@ -13,7 +13,6 @@ import regex
 from scipy import stats
 
 from scansnap.corpus.sources import Table, open_table
-from scansnap.runtime.errors import InputError
 from scansnap.shortcuts.attention import attend
 from scansnap.shortcuts.example import example_rows
 from scansnap.shortcuts.features import SHAPES, Feature
@@ -92,9 +91,6 @@ def shortcuts(
     ['imported', 'stars']
     """
     options = from_names(ShortcutOptions, words)
-    for name, column in (("text", text), ("label", label)):
-        if not isinstance(column, str) or not column:
-            raise InputError(f"{name} is {column!r}: give the name of a column.")
     collected = Collected()
     tables = [_open(source, text, label, options)]
     tables += [] if test is None else [_open(test, text, label, options, with_split=False)]
@@ -112,7 +108,7 @@ def shortcuts(
         num_texts=texts.num_texts,
         num_tested_texts=int((~texts.is_test).sum()),
         num_ambiguous=texts.num_ambiguous,
-        drawn_share=collected.limit / 2**64,
+        drawn_share=int(texts.copies[~texts.is_test].sum()) / collected.reports[0].used,
         num_words=len(collected.vocabulary),
         num_features=dict(Counter(feature.kind for feature in features)),
         num_pairs=texts.table.num_pairs,
