@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.corpus.count_job import (
     CountJob,
-    copy_ids,
     count_margins,
     cut_queries,
     cut_texts,
@@ -339,7 +338,8 @@ class _Work:
                 if not missing[where]:
                     continue
                 before = min(chunk.first, job.window - 1)
-                ids = copy_ids(corpus.splits[job.texts[chunk.text].split], chunk.first - before, chunk.stop + 1)
+                whole = corpus.splits[job.texts[chunk.text].split]
+                ids = np.array(whole[chunk.first - before : chunk.stop + 1], np.int32)
                 for part in run(count_piece, missing[where], ids, before, job, least, root, where, block):
                     self._adopt(where, part)
                     self.folder.commit()

@@ -97,10 +97,11 @@ def predict(
     return dataset
 
 
-def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
+def _read(text: Corpus | Counts, options: PredictOptions) -> Reading:
     """The text and its expected gradients."""
     find_device(options.device)
-    queries = _queries(text, options.queries)
+    asked = options.queries
+    queries = text.frequent_words(asked) if isinstance(asked, int) else np.array([text.token(word) for word in asked])
     if not isinstance(text, Corpus):
         return CountReading(text, queries=queries, device=options.device, plan=options.plan(text.num_tokens))
     windows = every_window(text.train, options.window).astype(np.int64)
@@ -109,7 +110,7 @@ def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
 
 
 def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
-    reading = reading_of(text, options)
+    reading = _read(text, options)
     frequency = reading.next_shares.double().cpu().numpy()
     tokens = np.argsort(-frequency, kind="stable")[: options.tokens]
     queries = reading.queries.cpu().numpy()
@@ -161,12 +162,6 @@ def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str, ...], ND
         },
         "text_snap_start": ((), np.asarray(whole_text)),
     }
-
-
-def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[np.int64]:
-    if isinstance(queries, int):
-        return text.frequent_words(queries)
-    return np.array([text.token(word) for word in queries], np.int64)
 
 
 @validated

@@ -20,8 +20,9 @@ Later on k_l is k_l exp(z_m(l)) in all of this: each function takes the rows z_m
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ def logits_gradient(unit: Tensor, entry: Tensor, g: Tensor) -> Tensor:
     return unit * (g - entry * (unit * g).sum(-1, keepdim=True))
 
 
-class Reading(Protocol):
+class Reading(ABC):
     """A text, and its expected gradients.
 
     >>> class Frequent:
@@ -75,33 +76,43 @@ class Reading(Protocol):
     1
     """
 
-    queries: Tensor
-    """(Q,) the query tokens whose attention is predicted."""
     next_shares: Tensor
     """(M,) P(n), how often a token is the next token."""
 
     occurrences: int
     """The number of occurrences of a query and a next token."""
-    plan: TrainingPlan
-    """The training that is predicted."""
 
+    def __init__(self, vocab_size: int, queries: NDArray[np.int64], device: str, plan: TrainingPlan) -> None:
+        self.vocab_size = vocab_size
+        self.plan = plan
+        """The training that is predicted."""
+        self.queries = torch.as_tensor(queries, device=device)
+        """(Q,) the query tokens whose attention is predicted."""
+        self._slots = torch.full((vocab_size,), -1, device=device)  # the place of each token among the queries, or -1
+        self._slots[self.queries] = torch.arange(len(queries), device=device)
+
+    @abstractmethod
     def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         """C (M, M)."""
 
+    @abstractmethod
     def mean_squares(self, logits: Tensor | None = None) -> Tensor:
         """E[f_l^2] (M,)."""
 
+    @abstractmethod
     def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         """E[dz_m(l)] (Q, M) at Y = `decoder` if the prediction is `alpha` (M,) everywhere."""
 
+    @abstractmethod
     def pair_counts(self) -> Tensor:
         """c(l, m) (Q, M), whole numbers: how often a token precedes a query."""
 
+    @abstractmethod
     def class_shares(self) -> Tensor:
         """P(m, n) (Q,) for the most frequent next token n of each query m."""
 
 
-class WindowReading:
+class WindowReading(Reading):
     """Windows (N, T + 1) of tokens, exactly as training reads them: each position but the first is an occurrence."""
 
     def __init__(
@@ -113,12 +124,10 @@ class WindowReading:
         device: str,
         plan: TrainingPlan,
     ) -> None:
-        self.vocab_size, self.plan = vocab_size, plan
-        self.queries = torch.as_tensor(queries, device=device)
+        super().__init__(vocab_size, queries, device, plan)
         self._ids, self._next_tokens = (torch.from_numpy(part).to(device) for part in (windows[:, :-1], windows[:, 1:]))
         self.occurrences = len(windows) * (windows.shape[1] - 2)
         self.next_shares = self._next_tokens[:, 1:].flatten().bincount(minlength=vocab_size) / self.occurrences
-        self._slots = _slots(self.queries, vocab_size)
 
     def shuffled(self, seed: int) -> WindowReading:
         """The same windows, with the next tokens of each query permuted over its occurrences."""
@@ -202,7 +211,7 @@ class WindowReading:
         return read.unit, read.entry
 
 
-class CountReading:
+class CountReading(Reading):
     """Counts c(l, m, n), which say which tokens precede an occurrence, but not which of them come together.
 
     So |k| is taken to be the same at all occurrences of a query, the root of its mean square if each token comes once:
@@ -212,10 +221,8 @@ class CountReading:
     """
 
     def __init__(self, counts: Counts, *, queries: NDArray[np.int64], device: str, plan: TrainingPlan) -> None:
+        super().__init__(counts.vocab_size, queries, device, plan)
         self._counts, self._device = counts, device
-        self.vocab_size, self.plan = counts.vocab_size, plan
-        self.queries = torch.as_tensor(queries, device=device)
-        self._slots = _slots(self.queries, counts.vocab_size)
         self._tokens = counts.window - 1
         shares = counts.vocabulary["next_count"].values
         self.occurrences = int(shares.sum())
@@ -279,10 +286,3 @@ class CountReading:
         for *columns, counts in self._counts.columns(table):
             ids = (torch.from_numpy(column.astype(np.int64)).to(self._device) for column in columns)
             yield *ids, torch.from_numpy(counts.astype(np.float32)).to(self._device)
-
-
-def _slots(queries: Tensor, vocab_size: int) -> Tensor:
-    """The place of each token among the queries, -1 for other tokens."""
-    slots = torch.full((vocab_size,), -1, device=queries.device)
-    slots[queries] = torch.arange(len(queries), device=queries.device)
-    return slots

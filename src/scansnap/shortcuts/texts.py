@@ -170,14 +170,15 @@ class LabeledTexts:
     num_texts: int  # different texts of the first source before near copies are grouped
     num_ambiguous: int  # groups of the first source that have several labels
 
-    def counts(self, chosen: NDArray[np.bool_], weights: IntArray | None = None) -> tuple[IntArray, IntArray]:
-        """Texts of each label with each feature (V, K) and texts of each label (K,), among some of the texts."""
-        weight = chosen.astype(np.int64) if weights is None else chosen * weights
-        by_label = sparse.csr_array(
-            (weight, (np.arange(len(self.label)), self.label)), (len(self.label), len(self.labels))
-        )
+    def counts(self, weight: IntArray | NDArray[np.bool_], label: IntArray | None = None) -> tuple[IntArray, IntArray]:
+        """Texts of each label with each feature (V, K) and texts of each label (K,), each counted `weight` times.
+
+        `label` replaces the labels.
+        """
+        label, weight = self.label if label is None else label, weight.astype(np.int64)
+        by_label = sparse.csr_array((weight, (np.arange(len(label)), label)), (len(label), len(self.labels)))
         with_feature = np.asarray((self.table.has.T @ by_label).todense()).astype(np.int64)
-        return with_feature, np.bincount(self.label, weight, len(self.labels)).astype(np.int64)
+        return with_feature, np.bincount(label, weight, len(self.labels)).astype(np.int64)
 
     def columns(self, features: IntArray) -> sparse.csc_array:
         """(n, len(features)) which text has which of some features."""

@@ -8,16 +8,19 @@ over the most frequent words, `token` over the whole vocabulary, and `rank` over
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.corpus.corpus import Corpus
 from scansnap.results.dataset import attributes
 from scansnap.results.measure import snaps
 from scansnap.results.store import Variable
+from scansnap.text.options import RecordSchedule, TextOptions, YZTextOptions
 
 WINNERS = 10
 """Tokens with the largest attention logits of a query that are recorded."""
@@ -61,21 +64,28 @@ def variables(size: Mapping[str, int]) -> dict[str, Variable]:
 
 
 def template(
-    steps: NDArray[np.int64],
+    corpus: Corpus,
+    options: TextOptions | YZTextOptions,
+    schedule: RecordSchedule,
     size: Mapping[str, int],
-    words: NDArray[np.str_],
+    windows: NDArray[np.int64],
     queries: NDArray[np.int64],
-    vocabulary: Sequence[str],
-    run: Mapping[str, float | int | str],
-    options: Mapping[str, Any],
+    processes: int,
 ) -> xr.Dataset:
-    """Coordinates and attributes; `words` is (window, position), `run` is what distinguishes this run from others."""
+    """Coordinates and attributes; the patterns are of `windows` (window, position)."""
+    run = {"lr_y": options.lr_y, "lr_z": options.rate_z}
+    if isinstance(options, TextOptions):
+        run["seed"] = options.seed
     coords: dict[str, Any] = {
         "run": [0],
         **{name: ("run", [value]) for name, value in run.items()},
         "status": ("run", np.array(["running"], "U8")),
         "diverged_step": ("run", np.array([-1])),
-        "step": ("step", steps, {"units": "steps", "long_name": "updates, each with one batch of windows"}),
+        "step": (
+            "step",
+            schedule.record_steps,
+            {"units": "steps", "long_name": "updates, each with one batch of windows"},
+        ),
         "layer": np.arange(size["layer"]),
         "head": np.arange(size["head"]),
     }
@@ -83,16 +93,26 @@ def template(
         coords |= {
             "query_position": np.arange(size["query_position"]),
             "key_position": np.arange(size["key_position"]),
-            "word": (("window", "key_position"), words),
+            "word": (("window", "key_position"), np.array([corpus.words(row) for row in windows])),
         }
     if size["query"]:
         coords |= {
             "query": queries,
-            "query_word": ("query", np.array([vocabulary[i] for i in queries])),
+            "query_word": ("query", np.array(corpus.words(queries))),
             "token": np.arange(size["token"]),
-            "token_word": ("token", np.array(vocabulary)),
+            "token_word": ("token", np.array(corpus.words(range(corpus.vocab_size)))),
         }
-    described = {**options, "record": recorded(size)}
+    described = {
+        **options.to_dict(),
+        **asdict(schedule),
+        "lr_z": options.rate_z,
+        "vocab_size": corpus.vocab_size,
+        "corpus": corpus.name,
+        "corpus_fingerprint": corpus.fingerprint,
+        "tokenizer": corpus.tokenizer.name,
+        "processes": processes,
+        "record": recorded(size),
+    }
     model = "the (Y, Z) model" if size["query"] else "a transformer"
     return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", described))
 

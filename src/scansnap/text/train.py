@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -177,7 +177,10 @@ class TextTraining:
             "rank": min(text_dataset.WINNERS, shape.vocab_size),
         }
         variables = text_dataset.variables(self._size)
-        self._template = self._make_template(shape, queries)
+        sample = self._measurement.sample[: self._size["window"]].cpu().numpy()
+        self._template = text_dataset.template(
+            corpus, options, schedule, self._size, sample, queries, self._processes.count
+        )
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         self._recorder = Recorder(
             self._template,
@@ -336,27 +339,6 @@ class TextTraining:
             self._recorder.write({"attention_logits": self._winners.logits()[None]}, (slice(None),))
         status = np.array(["ok" if self._diverged < 0 else "diverged"], "U8")
         return self._records.finish({"status": status, "diverged_step": np.array([self._diverged])})
-
-    def _make_template(self, shape: Shape, queries: NDArray[np.int64]) -> xr.Dataset:
-        windows = self._measurement.sample[: self._size["window"]].cpu().numpy()
-        words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
-        described = {
-            **self.options.to_dict(),
-            **asdict(self.record_schedule),
-            "lr_z": self.options.rate_z,
-            "vocab_size": shape.vocab_size,
-            "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint,
-            "tokenizer": self.corpus.tokenizer.name,
-            "processes": self._processes.count,
-        }
-        run: dict[str, float | int | str] = {"lr_y": self.options.lr_y, "lr_z": self.options.rate_z}
-        if isinstance(self.options, TextOptions):
-            run["seed"] = self.options.seed
-        vocabulary = self.corpus.words(range(shape.vocab_size)) if len(queries) else []
-        return text_dataset.template(
-            self.record_schedule.record_steps, self._size, words, queries, vocabulary, run, described
-        )
 
 
 def _note(measured: dict[str, NDArray[np.floating]]) -> str:
