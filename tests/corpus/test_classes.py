@@ -9,13 +9,6 @@ import scansnap as ss
 from scansnap.runtime.errors import InputError
 
 
-@pytest.fixture(scope="module")
-def counts(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return ss.count_corpus("example", output=tmp_path_factory.mktemp("counted") / "counts")
-
-
 def test_classes_are_the_shares_of_the_counts(counts) -> None:
     classes = ss.classes_from_counts(counts, queries=["the", "a"], next_tokens=3, tokens=12)
     assert classes.num_classes == 6

@@ -61,12 +61,6 @@ def test_csv(tmp_path: Path, name: str, encoding: str, delimiter: str) -> None:
         csv.field_size_limit(before)
 
 
-def test_utf_16_without_a_mark_asks_for_the_encoding(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_bytes(CSV.encode("utf-16-le"))
-    with pytest.raises(ss.InputError, match=r"begins with null bytes: give --encoding"):
-        read(tmp_path / "rows.csv")
-
-
 def test_json_lines_parquet_and_hugging_face(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     nested = [{"review": {"text": text}, "label": label} for text, label in PLAIN]
@@ -176,6 +170,7 @@ def test_the_corpus_reads_a_column_of_every_table(tmp_path: Path, name: str) -> 
         ("rows.txt", "text", "has no columns: give a table with text and label"),
         ("rows.csv.gz", "not compressed", "cannot read .*rows.csv.gz"),
         ("nowhere/rows.csv", None, "there is no file at"),
+        ("rows.csv", "text,label\nx,a\n".encode("utf-16-le"), "begins with null bytes: give --encoding"),
         ("rows.csv", "text,label\ncafé,a\n".encode("latin-1"), "not text in utf-8 .*: give --encoding .*cp1252"),
     ],
 )
@@ -184,7 +179,7 @@ def test_refusals(tmp_path: Path, name: str, content: str | bytes | None, messag
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ss.InputError, match=message):
         read(tmp_path / name)
-    if isinstance(content, bytes):
+    if "cp1252" in message:
         assert read(tmp_path / name, encoding="latin-1") == [("café", "a")]
         with pytest.raises(ss.InputError, match="'klingon', which is unknown"):
             read(tmp_path / name, encoding="klingon")
