@@ -47,6 +47,8 @@ def test_other_programs_open_the_tables(counts) -> None:
         assert {tuple(row[:-1]): row[-1] for row in frame.iter_rows()} == table
         rows = duckdb.sql(f"select * from '{counts.files(name)}' where query < 20").fetchall()
         assert {row[:-1]: row[-1] for row in rows} == {key: n for key, n in table.items() if key[0] < 20}
+        in_words = {row[:-1]: row[-1] for row in counts.to_pandas(name).itertuples(index=False, name=None)}
+        assert in_words == {tuple(counts.tokenizer.words(key)): n for key, n in table.items()}
     words = duckdb.sql(f"select word from '{counts.path / 'vocabulary.parquet'}' where token = 7").fetchall()
     assert words == [("w7",)]
 

@@ -10,8 +10,9 @@ them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,19 +69,10 @@ class CountJob:
         """The queries of a part."""
         return range(self.cuts[part], self.cuts[part + 1])
 
-    def has_same_result(self, other: CountJob) -> bool:
-        """Whether both lead to the same counts, however they are cut."""
-        return all(
-            getattr(self, name) == getattr(other, name) for name in ("window", "least", "tokenizer", "texts", "counted")
-        )
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> CountJob:
-        """The inverse of `dataclasses.asdict`, after a job was written as JSON and read."""
-        content = {**content, "cuts": tuple(content["cuts"]), "chunks": tuple(Chunk(*at) for at in content["chunks"])}
-        for name in ("texts", "counted"):
-            content[name] = tuple(CountedText(**entry) for entry in content[name])
-        return cls(**content)
+    def plain(self) -> dict[str, Any]:
+        """The job as JSON gives it back."""
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return content
 
 
 def hash_and_count(ids: NDArray[np.int32], vocab_size: int) -> tuple[str, NDArray[np.int64]]:

@@ -159,7 +159,7 @@ def _explanations(texts: LabeledTexts, evidence: Distinctness, chosen: IntArray,
     order = np.lexsort((rank, -evidence.z[chosen, label].round(6)))
     chosen, label, kind, is_plain = chosen[order], label[order], kind[order], is_plain[order]
     explained: dict[int, int] = {}
-    has = texts.columns(chosen).tocsr()[own]
+    has = texts.table.has[:, chosen].tocsr()[own]
     label_of = texts.label[own]
     c = np.asarray(has.sum(axis=0))
     a = np.array([has[label_of == k].sum(axis=0) for k in range(len(texts.labels))])[label, np.arange(len(label))]

@@ -180,10 +180,6 @@ class LabeledTexts:
         with_feature = np.asarray((self.table.has.T @ by_label).todense()).astype(np.int64)
         return with_feature, np.bincount(label, weight, len(self.labels)).astype(np.int64)
 
-    def columns(self, features: IntArray) -> sparse.csc_array:
-        """(n, len(features)) which text has which of some features."""
-        return self.table.has[:, features]
-
 
 def label_texts(collected: Collected, options: ShortcutOptions) -> LabeledTexts:
     """The different texts with their features; near copies of a text count once."""
