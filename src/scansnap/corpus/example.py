@@ -76,7 +76,7 @@ def example_stories() -> dict[str, list[str]]:
 def _story(draw: random.Random) -> str:
     topic = {slot: words.split() for slot, words in zip(SLOTS, _pick(draw, TOPICS), strict=True)}
     sentences = [_sentence(draw, topic) for _ in range(2 + int(3 * draw.random()))]
-    return " ".join([*sentences, _pick(draw, CLOSINGS).replace(SLOTS[0], *topic[SLOTS[0]])])
+    return " ".join([*sentences, _pick(draw, CLOSINGS).replace("{place}", topic["{place}"][0])])
 
 
 def _sentence(draw: random.Random, topic: dict[str, list[str]]) -> str:

@@ -32,6 +32,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from scansnap.corpus.counts import Counts
     from scansnap.corpus.predictors import TrainingPlan
+    from scansnap.corpus.windows import TableName
 
 WINDOWS_AT_ONCE = 2048
 
@@ -281,7 +282,7 @@ class CountReading(Reading):
         weights_of[:-1] *= weights * ((counts * weights**2).sum(1) / counts.sum(1)).rsqrt()[:, None]
         return weights_of
 
-    def _rows(self, table: str) -> Iterator[tuple[Tensor, ...]]:
+    def _rows(self, table: TableName) -> Iterator[tuple[Tensor, ...]]:
         """The keys, tokens and counts of a table, in blocks."""
         for *columns, counts in self._counts.columns(table):
             ids = (torch.from_numpy(column.astype(np.int64)).to(self._device) for column in columns)

@@ -45,7 +45,7 @@ TABLES: tuple[TableName, ...] = get_args(TableName)
 """c(m, n), c(l, m) and c(l, m, n)."""
 
 
-def count_tables(vocab_size: int) -> dict[TableName, Table]:
+def count_tables(vocab_size: int) -> dict[str, Table]:
     """The columns of each table."""
     return {
         "bigrams": Table(("query",), "next_token"),

@@ -162,7 +162,8 @@ def feature_table(
     sides = [(side, limit) for limit in limits for side in ("at most", "more than")]
     is_side = np.stack([lengths <= limit if side == "at most" else lengths > limit for side, limit in sides], 1)
     names = [f"{side} {limit:,} word{'s' * (limit != 1)}" for side, limit in sides]
-    builder.add(*np.nonzero(is_side), lambda key: Feature("length", names[key]))
+    of_text, side_of = np.nonzero(is_side)
+    builder.add(of_text, side_of, lambda key: Feature("length", names[key]))
     return FeatureTable(builder.features, builder.table(len(ends)), builder.parents, num_pairs)
 
 
