@@ -17,7 +17,6 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "pets.txt").write_text(TEXT)
     (tmp_path / "more.txt").write_text(TEXT.replace("gate", "barn"))
-    (tmp_path / "sheet.xlsx").write_text(TEXT)
 
     def command(line: str) -> tuple[int, str, str]:
         done = run_program(line, cwd=tmp_path)
@@ -120,19 +119,3 @@ def test_more_text_is_added_and_the_same_text_is_not(run, tmp_path) -> None:
     assert "'<unk>' occurs" in run("corpus show counts --query <unk>")[1]  # barn is new
     (tmp_path / "newest.txt").write_text("the lion roars .\n" * 3)
     assert "6 tokens of newest are not in the vocabulary" in run("corpus count newest.txt --add")[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("count nowhere.txt", "there is no text at nowhere.txt"),
-        ("count pets.txt --window x", "--window is 'x': give a whole number"),
-        ("count sheet.xlsx", "sheet.xlsx has a format that cannot be read"),
-        ("show pets.txt --query cat", "there are no counts at pets.txt"),
-    ],
-)
-def test_mistakes_are_answered_in_a_sentence(run, words, message) -> None:
-    code, out, error = run(f"corpus {words}")
-    assert (code, out) == (2, "")
-    assert message in error
-    assert error.count("\n") == 1

@@ -44,19 +44,6 @@ def test_train_then_show(folder: Path) -> None:
     assert "1 of 4 words are unknown to the model" in own.stdout
 
 
-def test_the_papers_own_model(folder: Path) -> None:
-    words = ("text", "train", "text", "--model", "yz", "--window", "7", "--batch-size", "4", "--store", "yz.zarr")
-    done = run(*words, "--steps", "6", "--record-every", "3", "--residual", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("ok; step 6: loss ")
-    assert ss.load(folder / "yz.zarr")["lr_y"].item() == 30.0
-    shown = run("text", "show", "yz.zarr", "--text", "the old dog dances", cwd=folder)
-    assert shown.returncode == 0, shown.stderr
-    refused = run(*words, "--width", "12", cwd=folder)
-    assert refused.returncode == 2
-    assert "width is an option of the model transformer, not of yz" in refused.stderr
-
-
 def test_json_for_programs(folder: Path) -> None:
     words = ("text", "train", "text", "--steps", "8", "--record-every", "1", "--heads", "2", *SMALL, "--json")
     result = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
@@ -74,25 +61,6 @@ def test_an_environment_of_nonsense_is_said(folder: Path, monkeypatch: pytest.Mo
     done = run("text", "train", "text", "--steps", "1", *SMALL, cwd=folder)
     assert done.returncode != 0
     assert "the environment's WORLD_SIZE is 'abc': it is a whole number under torchrun" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("nothing-here",), "nothing-here"),
-        (("tiny.txt",), "give more text, or a smaller"),
-        (("text", "--picture", "x.gif", *SMALL), "--picture is 'x.gif'"),
-        (("text", "--min-count", "0", *SMALL), "min_count is 0"),
-    ],
-)
-def test_nonsense_gets_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
-    (folder / "tiny.txt").write_text("two words\nand three more\n")
-    done = run("text", "train", *words, cwd=folder)
-    assert done.returncode == 2
-    *read, refusal = done.stderr.splitlines()
-    assert refusal.startswith("scansnap: ")
-    assert said in refusal
-    assert len(read) <= 2  # which files were read, and how many tokens they have
 
 
 def test_show_refuses_what_is_no_text_result(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -58,9 +57,3 @@ def zipf_ids(tokens: int, vocab_size: int, seed: int = 0) -> np.ndarray:
     draws = (vocab_size ** rng.random(tokens) - 1).astype(np.int64)
     topic = np.repeat(rng.integers(0, 5, -(-tokens // 100)), 100)[:tokens]
     return ((draws * (1 + topic * (draws > 10))) % vocab_size).astype(np.int32)
-
-
-def save_ids(path: Path, ids: np.ndarray) -> np.memmap:
-    """The ids as a memory map."""
-    ids.astype("<i4").tofile(path)
-    return np.memmap(path, "<i4", mode="r")

@@ -7,13 +7,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.runtime.errors import InputError
-
-
-@pytest.fixture(scope="module")
-def counts(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return ss.count_corpus("example", output=tmp_path_factory.mktemp("counted") / "counts")
+from tests.corpus.slow_counts import corpus_of
 
 
 def test_classes_are_the_shares_of_the_counts(counts) -> None:
@@ -44,6 +38,13 @@ def test_what_is_kept_is_said(counts) -> None:
     assert 0 < few.kept.occurrences < 0.1
     assert 0.05 < few.kept.contexts < 0.5
     assert f"{few.kept.occurrences:.1%}" in str(few.kept)
+
+
+def test_a_repeated_word_is_no_class(tmp_path) -> None:
+    repeating = ss.count_corpus(corpus_of(6, train=[2, 3, 3, 3, 4, 2, 3, 4] * 9), output=tmp_path / "counts")
+    classes = ss.classes_from_counts(repeating, queries=["w3"])
+    assert [classes.name(int(n)) for n in classes.next_token] == ["w4"]
+    assert classes.kept.occurrences == pytest.approx(2 * 9 / (8 * 9 - 1))
 
 
 def test_what_cannot_be_made_is_refused(counts) -> None:

@@ -107,8 +107,8 @@ def test_impossible_options_are_refused(pets: Path, tmp_path: Path) -> None:
     hugging_face.Tokenizer(hugging_face.models.WordLevel({"bird": 0}, "none")).save(str(tmp_path / "t.json"))
     with pytest.raises(ss.InputError, match="min_count is 2, which works only with the tokenizers words and prose"):
         ss.read_corpus(pets, tokenizer=tmp_path / "t.json", min_count=2)
-    with pytest.raises(ss.InputError, match="source is a list: give the path of a file or folder, or 'example'"):
-        ss.read_corpus(["The film was good."])
+    with pytest.raises(ss.InputError, match=r"the text is a table: name the column of its texts \(text\), one of t"):
+        ss.read_corpus({"t": ["The film was good."]})
 
 
 def test_a_tokenizer_that_finds_nothing_is_refused(pets: Path, tmp_path: Path, cache: Path) -> None:

@@ -47,6 +47,8 @@ def test_other_programs_open_the_tables(counts) -> None:
         assert {tuple(row[:-1]): row[-1] for row in frame.iter_rows()} == table
         rows = duckdb.sql(f"select * from '{counts.files(name)}' where query < 20").fetchall()
         assert {row[:-1]: row[-1] for row in rows} == {key: n for key, n in table.items() if key[0] < 20}
+        in_words = {row[:-1]: row[-1] for row in counts.to_pandas(name).itertuples(index=False, name=None)}
+        assert in_words == {tuple(counts.tokenizer.words(key)): n for key, n in table.items()}
     words = duckdb.sql(f"select word from '{counts.path / 'vocabulary.parquet'}' where token = 7").fetchall()
     assert words == [("w7",)]
 
@@ -105,7 +107,7 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path, counts) -> None:
         (lambda: counts.of("w999"), r"'w999' does not occur in made train: did you mean 'w99'\?"),
         (lambda: counts.of("two words"), "'two words' is 2 tokens .*: give a single one"),
         (lambda: counts.of(200), "a token is 200: give a whole number from 0 to 199"),
-        (lambda: counts.files("quads"), "there is no table 'quads': choose one of bigrams, pairs, triples"),
+        (lambda: counts.files("quads"), "unknown table 'quads': choose one of bigrams, pairs, triples"),
         (lambda: counts.dataset([]), "queries is empty"),
         (lambda: ss.read_counts(tmp_path / "no"), "there are no counts at"),
         (lambda: ss.read_counts(tmp_path), "there are no counts at"),

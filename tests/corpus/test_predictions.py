@@ -14,18 +14,6 @@ import scansnap as ss
 from scansnap.runtime.errors import InputError
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return ss.read_corpus("example")
-
-
-@pytest.fixture(scope="module")
-def counts(corpus, tmp_path_factory):
-    return ss.count_corpus(corpus, output=tmp_path_factory.mktemp("counted") / "counts", window=36)
-
-
 def test_tokens_are_ranked_by_gain(corpus, tmp_path) -> None:
     prediction = ss.predict(corpus, queries=3, control=True, store=tmp_path / "prediction.zarr")
     assert prediction["query_word"].values.tolist() == [".", "the", "and"]

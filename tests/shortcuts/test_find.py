@@ -119,8 +119,8 @@ def test_a_second_source_confirms_and_shows_copies() -> None:
 def test_of_many_texts_some_are_drawn_whatever_their_order() -> None:
     content = rows(1200, magic=(200, 1.0))
     drawn = [find(data, texts=700) for data in (content, content[::-1])]
-    assert drawn[0].drawn_share == 0.5
-    assert 500 < drawn[0].num_texts < 700
+    assert drawn[0].drawn_share == 700 / 1200
+    assert drawn[0].num_texts == 700
     assert [f.texts for f in drawn[0].findings] == [f.texts for f in drawn[1].findings]
     assert names(drawn[0]) == ["magic"]
 
@@ -206,7 +206,6 @@ def test_what_becomes_of_rows() -> None:
     ("content", "options", "message"),
     [
         (rows(20), {"level": 0.9}, "level is 0.9: give a finite number from 1e-12 to 0.5"),
-        (rows(20), {"text": ""}, "text is '': give the name of a column"),
         (rows(20), {"lesat": 3}, "unknown option 'lesat': did you mean 'least'"),
         (rows(20), {"split": "train"}, "split is 'train' but the rows have no splits"),
         ([], {}, "has no rows"),

@@ -249,13 +249,10 @@ def test_measuring_costs_what_is_allowed() -> None:
 
 
 def test_some_windows_are_measured_if_all_would_take_too_long(corpus: Corpus) -> None:
-    run_options = TextOptions(steps=1, record_every=1, **SMALL)
-    shape = TextShape.of(run_options, vocab_size=corpus.vocab_size)
-    columns = Columns(corpus.train, run_options.batch_size, shape.window)
-    whole, some = (
-        module.TextTraining(corpus, shape, run_options, RecordSchedule(1, 1, measured=count), columns, store=None)
-        for count in (None, 5)
-    )
+    whole = ss.text_training(corpus, TextOptions(steps=1, record_every=1, **SMALL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scansnap.text.options.FEWEST_WINDOWS", 5)
+        some = ss.text_training(corpus, TextOptions(steps=1, **SMALL))
     entropies = [training._measurement.measure()["entropy"] for training in (whole, some)]
     assert not np.array_equal(*entropies)
     np.testing.assert_allclose(*entropies, rtol=0.1)

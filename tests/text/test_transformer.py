@@ -132,15 +132,6 @@ def test_logits_between_tokens_are_means_over_positions() -> None:
         model(norm="pre").logits_between(tokens, tokens)
 
 
-def test_attention_parameters_are_those_of_the_logits() -> None:
-    for positions, count in (("none", 8), ("t5", 9)):
-        ours = model(positions=positions, layers=2)
-        names = {id(p): name for name, p in ours.named_parameters()}
-        of_attention = {names[id(p)] for p in ours.attention_parameters()}
-        assert len(of_attention) == count
-        assert all(any(part in name for part in ("query", "key", "relative")) for name in of_attention)
-
-
 def test_sinusoidal_positions() -> None:
     table = sinusoidal(20, 6)
     assert table.shape == (20, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,16 +100,14 @@ def show(
     """Show what precedes and follows a word: which tokens tell what comes next, and which are there anyway."""
     from scansnap.corpus.counts import read_counts
     from scansnap.corpus.evidence import evidence
-    from scansnap.corpus.tokenizers import frequent_words
 
     counted = read_counts(counts)
     if query is None:
-        frequent = frequent_words(counted.tokenizer, counted.vocabulary["query_count"].values, 5)
-        words = ", ".join(printable(word, 40) for word in counted.tokenizer.words(frequent))
+        words = ", ".join(printable(word, 40) for word in counted.tokenizer.words(counted.frequent_words(5)))
         raise InputError(f"--query is missing: give a word of the text, such as {words}.")
     shown = evidence(counted, query, top=top, least=least)
     if json:
-        common.echo_json(shown.plain())
+        common.echo_json(asdict(shown))
     else:
         _sentences(shown)
 

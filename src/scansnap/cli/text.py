@@ -33,13 +33,11 @@ def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any
     """A text, and on the error stream which files were read and what is doubtful about them."""
     from scansnap.corpus.corpus import read_corpus
 
-    with warnings.catch_warnings(record=True) as doubts:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are in the report
         corpus = read_corpus(source, **options, hold_out=hold_out, progress=False if quiet else None)
-    if not quiet:
-        read = (f"{corpus.name}: {sentence}" for sentence in corpus.report)
-        for sentence in dict.fromkeys([*read, *(str(doubt.message) for doubt in doubts)]):
-            echo(sentence, error=True)
+    for sentence in () if quiet else corpus.report:
+        echo(f"{corpus.name}: {sentence}", error=True)
     return corpus
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.counts import Counts
-from scansnap.corpus.tokenizers import frequent_words
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
@@ -57,7 +56,7 @@ def classes_from_counts(
     queries : int, or words or ids
         How many of the most frequent words, or which tokens.
     next_tokens : int
-        The most frequent next tokens of each query; each pair is a class.
+        The most frequent next tokens of each query, other than itself; each pair is a class.
     tokens : int
         The most frequent contextual tokens before these pairs.
 
@@ -73,12 +72,15 @@ def classes_from_counts(
     2
     """
     most_next, most_tokens = integer("next_tokens", next_tokens, least=1), integer("tokens", tokens, least=1)
-    wanted = frequent_queries(counts, queries) if isinstance(queries, int) else queries
+    wanted = (
+        counts.frequent_words(integer("queries", queries, least=1)).tolist() if isinstance(queries, int) else queries
+    )
     pairs: list[tuple[int, int]] = []
     blocks = []
     times = []
     for context in (counts.of(query) for query in wanted):
-        following = _largest(context.next_counts, most_next)
+        is_other = np.arange(counts.vocab_size) != context.query  # a class cannot predict its own query
+        following = _largest(context.next_counts * is_other, most_next)
         pairs += [(context.query, int(next_token)) for next_token in following]
         blocks.append(context.counts[:, following].toarray().T)  # c(l, n), one row for each class
         times.append(context.next_counts[following])
@@ -112,12 +114,6 @@ def classes_from_counts(
     assert isinstance(classes, TextClasses)
     object.__setattr__(classes, "kept", shares)
     return classes
-
-
-def frequent_queries(counts: Counts, count: int) -> NDArray[np.int64]:
-    """The most frequent tokens of a text that are words and come before another token."""
-    occurrences = counts.vocabulary["query_count"].values
-    return frequent_words(counts.tokenizer, occurrences, integer("queries", count, least=1))
 
 
 def _largest(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:

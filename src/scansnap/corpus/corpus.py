@@ -11,6 +11,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -33,6 +34,7 @@ from scansnap.corpus.tokenizers import (
     find_tokenizer,
     frequent_words,
     load_tokenizer,
+    token_of,
 )
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
@@ -59,7 +61,7 @@ class Corpus:
     fingerprint: str
     """A hash of the content and the tokenization."""
     report: tuple[str, ...] = ()
-    """How many files were read and skipped, and rows that were left out."""
+    """How many files were read and skipped, rows that were left out, and doubts about the words."""
 
     @property
     def train(self) -> NDArray[np.int32]:
@@ -87,6 +89,10 @@ class Corpus:
         known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
         return sum(int((ids == known.index(UNKNOWN)).sum()) for ids in self.splits.values()) if known else 0
 
+    def token(self, word: str) -> int:
+        """The id of a word that is one token."""
+        return token_of(self.tokenizer, word, self.name)
+
     def frequent_words(self, count: int) -> NDArray[np.int64]:
         """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
         return frequent_words(self.tokenizer, np.bincount(self.train, minlength=self.vocab_size), count)
@@ -107,8 +113,9 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
 
     Parameters
     ----------
-    source : str or path
-        A file, a folder, or a name: "example", "wikitext-2", "wikitext-103".
+    source : str or path, or table, or strings
+        A file, a folder, or a name: "example", "wikitext-2", "wikitext-103".  Or texts in memory: a list of strings,
+        a table of pandas, Polars or Arrow, a data set of `datasets`, a dict of lists, a list of dicts.
     {options}
     hold_out : bool
         Make the last twentieth of a text without splits its validation split, and take words from the training split.
@@ -127,8 +134,6 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
     >>> len(corpus.splits["train"]), corpus.vocab_size
     (29323, 288)
     """
-    if not isinstance(source, str | Path):
-        raise InputError(f"source is a {type(source).__name__}: give the path of a file or folder, or 'example'.")
     options = from_names(ReadOptions, kwargs)
     tokenizer, min_count = options.tokenizer, options.min_count
     rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
@@ -152,19 +157,17 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
     fingerprint = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
 
     def fill(folder: Path) -> None:
-        made = ready or WordTokenizer.count(_all_pieces(scan, words_from), min_count, str(rule))
-        _fill(folder, scan, made, progress)
+        pieces = chain.from_iterable(map(scan.pieces, words_from))
+        _fill(folder, scan, ready or WordTokenizer.count(pieces, min_count, str(rule)), progress)
 
     folder = cached_folder("corpora", fingerprint, fill)
     splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in scan.splits}
-    report = (f"{found.found.sentence()}.", *scan.report.sentences())
-    corpus = Corpus(found.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint, report)
-    doubts = [*scan.report.sentences(), *_doubts(corpus.tokenizer)]
-    if found.found.skipped:
-        doubts.insert(0, report[0])
-    for doubt in doubts:
+    made = ready or load_tokenizer(folder)
+    files = (f"{found.found.sentence()}.",) if found.found.files else ()
+    doubts = (*scan.report.sentences(), *_doubts(made))
+    for doubt in (*files, *doubts) if found.found.skipped else doubts:
         warnings.warn(f"{found.name}: {doubt}", stacklevel=3)
-    return corpus
+    return Corpus(found.name, made, MappingProxyType(splits), fingerprint, (*files, *doubts))
 
 
 def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
@@ -189,11 +192,6 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
             f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
             f"off (--tokenizer {PROSE}, and a new --output if you count)."
         )
-
-
-def _all_pieces(scan: TextScan, splits: Iterable[str]) -> Iterator[str]:
-    for split in splits:
-        yield from scan.pieces(split)
 
 
 def _fill(folder: Path, scan: TextScan, tokenizer: Tokenizer, progress: bool | None) -> None:

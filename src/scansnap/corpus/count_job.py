@@ -10,9 +10,9 @@ them.
 from __future__ import annotations
 
 import hashlib
-import mmap
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,19 +69,10 @@ class CountJob:
         """The queries of a part."""
         return range(self.cuts[part], self.cuts[part + 1])
 
-    def has_same_result(self, other: CountJob) -> bool:
-        """Whether both lead to the same counts, however they are cut."""
-        return all(
-            getattr(self, name) == getattr(other, name) for name in ("window", "least", "tokenizer", "texts", "counted")
-        )
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> CountJob:
-        """The inverse of `dataclasses.asdict`, after a job was written as JSON and read."""
-        content = {**content, "cuts": tuple(content["cuts"]), "chunks": tuple(Chunk(*at) for at in content["chunks"])}
-        for name in ("texts", "counted"):
-            content[name] = tuple(CountedText(**entry) for entry in content[name])
-        return cls(**content)
+    def plain(self) -> dict[str, Any]:
+        """The job as JSON gives it back."""
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return content
 
 
 def hash_and_count(ids: NDArray[np.int32], vocab_size: int) -> tuple[str, NDArray[np.int64]]:
@@ -89,7 +80,7 @@ def hash_and_count(ids: NDArray[np.int32], vocab_size: int) -> tuple[str, NDArra
     digest = hashlib.blake2b(digest_size=16)
     frequency = np.zeros(vocab_size, np.int64)
     for first in range(0, len(ids), SCAN_TOKENS):
-        piece = copy_ids(ids, first, first + SCAN_TOKENS)
+        piece = np.array(ids[first : first + SCAN_TOKENS], np.int32)
         digest.update(piece.astype("<i4", copy=False).tobytes())
         if piece.min() < 0 or piece.max() >= vocab_size:
             raise InputError(
@@ -97,19 +88,6 @@ def hash_and_count(ids: NDArray[np.int32], vocab_size: int) -> tuple[str, NDArra
             )
         frequency += np.bincount(piece, minlength=vocab_size)
     return digest.hexdigest(), frequency
-
-
-def copy_ids(ids: NDArray[np.int32], first: int, stop: int) -> NDArray[np.int32]:
-    """A copy of ids[first:stop]; pages of a file are released, which would otherwise add up to the whole text."""
-    piece = np.array(ids[first:stop], np.int32)
-    if (
-        isinstance(ids, np.memmap)
-        and ids.mode == "r"
-        and isinstance(ids.base, mmap.mmap)
-        and hasattr(mmap, "MADV_DONTNEED")
-    ):
-        ids.base.madvise(mmap.MADV_DONTNEED)
-    return piece
 
 
 def count_margins(ids: NDArray[np.int32], frequency: NDArray[np.int64], window: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.corpus.count_job import (
     CountJob,
-    copy_ids,
     count_margins,
     cut_queries,
     cut_texts,
@@ -304,18 +303,17 @@ class _Work:
 
     @classmethod
     def begin(cls, folder: CheckedFolder, job: CountJob) -> _Work:
-        """The job that was begun in the folder, if it leads to the same counts, or this one."""
-        if folder.info.get("job") is None:
-            folder.commit(store_info(folder.info.get("counts"), asdict(job)))
-            return cls(folder, job)
-        begun = CountJob.from_dict(folder.info["job"])
-        if not begun.has_same_result(job):
-            names = ", ".join(text.name for text in begun.texts)
+        """Begin a job, or go on with it; another one that was begun in the folder is refused."""
+        begun = folder.info.get("job")
+        if begun is None:
+            folder.commit(store_info(folder.info.get("counts"), job.plain()))
+        elif begun != job.plain():
+            names = ", ".join(text["name"] for text in begun["texts"])
             raise StoreError(
                 f"{folder.root} holds unfinished counts of {names}, with other text or options: finish them by the "
-                f"same command, or remove {folder.root / WORK if begun.counted else folder.root}."
+                f"same command, or remove {folder.root / WORK if begun['counted'] else folder.root}."
             )
-        return cls(folder, begun)
+        return cls(folder, job)
 
     def _missing(self, where: str) -> list[int]:
         """The parts of some tables that were not committed."""
@@ -339,7 +337,8 @@ class _Work:
                 if not missing[where]:
                     continue
                 before = min(chunk.first, job.window - 1)
-                ids = copy_ids(corpus.splits[job.texts[chunk.text].split], chunk.first - before, chunk.stop + 1)
+                whole = corpus.splits[job.texts[chunk.text].split]
+                ids = np.array(whole[chunk.first - before : chunk.stop + 1], np.int32)
                 for part in run(count_piece, missing[where], ids, before, job, least, root, where, block):
                     self._adopt(where, part)
                     self.folder.commit()

@@ -20,14 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.tables import CountRows, read_first_column, read_table
-from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
-from scansnap.corpus.windows import TABLES, ContextCounts, count_tables
+from scansnap.corpus.tokenizers import Tokenizer, frequent_words, load_tokenizer, token_of
+from scansnap.corpus.windows import TABLES, ContextCounts, TableName, count_tables
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.storage.folder import CheckedFolder
 from scansnap.validation.checks import integer
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 STORE_TYPE, FORMAT = "counts", 3
@@ -98,10 +99,8 @@ class Counts:
         return ", ".join(f"{text.name} {text.split}" for text in self.texts)
 
     @validated
-    def files(self, table: str) -> str:
+    def files(self, table: TableName) -> str:
         """The files of "triples", "pairs" or "bigrams", as DuckDB and Polars take them."""
-        if table not in TABLES:
-            raise InputError(f"there is no table '{table}': choose one of {', '.join(TABLES)}.")
         return str(self.path / table / "*.parquet")
 
     @cached_property
@@ -115,19 +114,33 @@ class Counts:
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 
-    def columns(self, table: str) -> Iterator[tuple[NDArray[np.integer], ...]]:
+    @validated
+    def columns(self, table: TableName) -> Iterator[tuple[NDArray[np.integer], ...]]:
         """The columns of "triples", "pairs" or "bigrams", in order of the rows and in blocks."""
-        self.files(table)  # refuses an unknown table
         columns = count_tables(self.vocab_size)[table]
         for part in range(len(self.cuts) - 1):
             for rows in read_table(self._folder, part_names("", part)[table], columns, ROWS_AT_ONCE):
                 yield *columns.split_keys(rows.keys), rows.items, rows.counts
+
+    @validated
+    def to_pandas(self, table: TableName = "triples") -> pd.DataFrame:
+        """A whole table, "triples", "pairs" or "bigrams", with words in place of ids: one row for each count."""
+        import pandas as pd
+
+        words = self.vocabulary["word"].values
+        names = count_tables(self.vocab_size)[table].names
+        blocks = ((*(words[ids] for ids in columns), counts) for *columns, counts in self.columns(table))
+        return pd.concat([pd.DataFrame(dict(zip(names, block, strict=True))) for block in blocks], ignore_index=True)
 
     def token(self, word: str | int) -> int:
         """The id of a word that is one token."""
         if not isinstance(word, str):
             return integer("a token", word, most=self.vocab_size - 1)
         return token_of(self.tokenizer, word, self.source)
+
+    def frequent_words(self, count: int) -> NDArray[np.int64]:
+        """The ids of the most frequent queries, without line ends and unknown words."""
+        return frequent_words(self.tokenizer, self.vocabulary["query_count"].values, count)
 
     def of(self, query: str | int) -> ContextCounts:
         """What precedes and follows a query token, a word or an id."""

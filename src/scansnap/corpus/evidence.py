@@ -16,9 +16,8 @@ may all be of one passage, are left out.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,10 +87,6 @@ class Evidence:
     following: list[NextToken]
     distinct: list[ContextToken]
     common: list[ContextToken]
-
-    def plain(self) -> dict[str, Any]:
-        """The evidence as a dictionary for JSON."""
-        return asdict(self)
 
 
 def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | None = None) -> Evidence:

@@ -14,54 +14,35 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 Option = TypeVar("Option")
 
-EXAMPLE_VERSION = 1
-"""Changes with the text, which is then written to the cache again."""
-
 SEED = 2023
 STORIES = {"train": 720, "valid": 40, "test": 40}
 
-
-@dataclass(frozen=True)
-class Topic:
-    """The words of a topic, in order of falling frequency."""
-
-    place: str
-    people: Sequence[str]
-    things: Sequence[str]
-    deeds: Sequence[str]
-    looks: Sequence[str]
-
-
-def _topic(place: str, people: str, things: str, deeds: str, looks: str) -> Topic:
-    return Topic(place, people.split(), things.split(), deeds.split(), looks.split())
-
-
+SLOTS = ("{place}", "{person}", "{thing}", "{deed}", "{look}")
 TOPICS = (
-    _topic("harbour", "sailor captain", "ship rope sail anchor", "sailed rowed steered", "salty windy"),
-    _topic("farm", "farmer shepherd", "field sheep plough barn", "sowed harvested fed", "muddy fertile"),
-    _topic("kitchen", "cook baker", "bread oven spoon flour", "baked stirred tasted", "sweet warm"),
-    _topic("library", "reader writer", "book page shelf letter", "read copied wrote", "dusty learned"),
-    _topic("castle", "king knight", "sword crown shield tower", "ruled fought defended", "royal brave"),
-    _topic("school", "teacher pupil", "lesson pencil desk letter", "taught learnt spelled", "clever noisy"),
-    _topic("forest", "hunter ranger", "tree deer path owl", "tracked followed climbed", "green wild"),
-    _topic("market", "merchant buyer", "coin basket scale cloth", "sold bought weighed", "cheap crowded"),
-    _topic("hospital", "doctor nurse", "bandage bed medicine fever", "healed treated examined", "sick gentle"),
-    _topic("station", "driver passenger", "train ticket engine rail", "travelled waited arrived", "late fast"),
-    _topic("garden", "gardener child", "flower seed rake tree", "planted watered dug", "fragrant sunny"),
-    _topic("theatre", "actor dancer", "stage mask curtain costume", "performed danced bowed", "funny tragic"),
-    _topic("mine", "miner digger", "coal lamp shovel tunnel", "dug hammered lifted", "dark deep"),
-    _topic("smithy", "smith apprentice", "iron hammer anvil sword", "forged hammered bent", "hot glowing"),
-    _topic("concert", "singer drummer", "song drum violin choir", "sang played listened", "loud tuneful"),
-    _topic("observatory", "astronomer student", "star telescope moon comet", "observed measured counted", "bright far"),
-    _topic("beach", "swimmer surfer", "wave shell sand towel", "swam floated splashed", "sandy sunny"),
-    _topic("court", "judge lawyer", "law witness verdict letter", "judged accused defended", "just stern"),
+    ("harbour", "sailor captain", "ship rope sail anchor", "sailed rowed steered", "salty windy"),
+    ("farm", "farmer shepherd", "field sheep plough barn", "sowed harvested fed", "muddy fertile"),
+    ("kitchen", "cook baker", "bread oven spoon flour", "baked stirred tasted", "sweet warm"),
+    ("library", "reader writer", "book page shelf letter", "read copied wrote", "dusty learned"),
+    ("castle", "king knight", "sword crown shield tower", "ruled fought defended", "royal brave"),
+    ("school", "teacher pupil", "lesson pencil desk letter", "taught learnt spelled", "clever noisy"),
+    ("forest", "hunter ranger", "tree deer path owl", "tracked followed climbed", "green wild"),
+    ("market", "merchant buyer", "coin basket scale cloth", "sold bought weighed", "cheap crowded"),
+    ("hospital", "doctor nurse", "bandage bed medicine fever", "healed treated examined", "sick gentle"),
+    ("station", "driver passenger", "train ticket engine rail", "travelled waited arrived", "late fast"),
+    ("garden", "gardener child", "flower seed rake tree", "planted watered dug", "fragrant sunny"),
+    ("theatre", "actor dancer", "stage mask curtain costume", "performed danced bowed", "funny tragic"),
+    ("mine", "miner digger", "coal lamp shovel tunnel", "dug hammered lifted", "dark deep"),
+    ("smithy", "smith apprentice", "iron hammer anvil sword", "forged hammered bent", "hot glowing"),
+    ("concert", "singer drummer", "song drum violin choir", "sang played listened", "loud tuneful"),
+    ("observatory", "astronomer student", "star telescope moon comet", "observed measured counted", "bright far"),
+    ("beach", "swimmer surfer", "wave shell sand towel", "swam floated splashed", "sandy sunny"),
+    ("court", "judge lawyer", "law witness verdict letter", "judged accused defended", "just stern"),
 )
+"""For each slot, the words of a topic in order of falling frequency."""
 
 SUBJECTS = ("the {look} {person}", "the {person}", "one {person}", "this {person}", "their {person}", "every {person}")
 OBJECTS = ("the {thing}", "a {look} {thing}", "the {common} {thing}", "another {thing}", "some {thing}", "his {thing}")
@@ -85,36 +66,27 @@ EVERYDAY = ("saw", "found", "took", "had", "kept", "lost", "wanted", "brought", 
 COMMON = ("old", "new", "small", "big", "good", "young", "strange", "beautiful", "happy", "tired", "quiet", "little")
 
 
-def write_example(folder: str | Path) -> None:
-    """Write train.txt, valid.txt and test.txt."""
+def example_stories() -> dict[str, list[str]]:
+    """The stories of each split, always the same."""
     # random() is the only method that later versions of Python promise not to change
     draw = random.Random(SEED)
-    for split, stories in STORIES.items():
-        text = "".join(f"{_story(draw)}\n" for _ in range(stories))
-        Path(folder, f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
+    return {split: [_story(draw) for _ in range(number)] for split, number in STORIES.items()}
 
 
 def _story(draw: random.Random) -> str:
-    topic = _pick(draw, TOPICS)
+    topic = {slot: words.split() for slot, words in zip(SLOTS, _pick(draw, TOPICS), strict=True)}
     sentences = [_sentence(draw, topic) for _ in range(2 + int(3 * draw.random()))]
-    return " ".join([*sentences, _pick(draw, CLOSINGS).format(place=topic.place)])
+    return " ".join([*sentences, _pick(draw, CLOSINGS).replace("{place}", topic["{place}"][0])])
 
 
-def _sentence(draw: random.Random, topic: Topic) -> str:
+def _sentence(draw: random.Random, topic: dict[str, list[str]]) -> str:
     parts = [_pick(draw, SUBJECTS), _pick(draw, MIDDLES)]
     if draw.random() < 0.6:
         parts.insert(0, _pick(draw, OPENINGS))
     if draw.random() < 0.4:
         parts.append(_pick(draw, ENDINGS))
     sentence = " ".join(parts).replace("{object}", _pick(draw, OBJECTS))
-    for slot, words in (
-        ("{person}", topic.people),
-        ("{thing}", topic.things),
-        ("{deed}", topic.deeds),
-        ("{look}", topic.looks),
-        ("{everyday}", EVERYDAY),
-        ("{common}", COMMON),
-    ):
+    for slot, words in {**topic, "{everyday}": EVERYDAY, "{common}": COMMON}.items():
         while slot in sentence:
             sentence = sentence.replace(slot, _pick_falling(draw, words), 1)
     return f"{sentence} ."

@@ -29,10 +29,9 @@ from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.corpus.counts import Counts
 from scansnap.corpus.predictors import PREDICTORS, PredictOptions
 from scansnap.corpus.readings import CountReading, Reading, WindowReading
-from scansnap.corpus.tokenizers import token_of
 from scansnap.results.dataset import attributes
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.machine import find_device, gibibytes, physical_memory
+from scansnap.runtime.machine import check_memory, find_device
 from scansnap.theory.phases import scan_end, snap_start
 from scansnap.validation.argument_types import Values
 from scansnap.validation.calls import Call, options_or_kwargs
@@ -41,6 +40,8 @@ from scansnap.validation.validate import validated
 
 TITLE = "predicted gain of attention"
 BYTES = 4
+MEMORY_SHARE = 0.8
+"""The share of the memory that Y may take."""
 
 TOP = 10
 GROUPS = 10
@@ -83,7 +84,11 @@ def predict(
     """
     if isinstance(text, str | Path):
         text = read_corpus(text, progress=progress)
-    _check_memory(text.vocab_size, options)
+    if options.device == "cpu":
+        matrices = getattr(PREDICTORS.member(options.method), "matrices", 1)
+        needed = BYTES * text.vocab_size**2 * matrices / MEMORY_SHARE
+        what = f"{text.vocab_size:,} token types need about"
+        check_memory(what, needed, "read the text with a larger min_count")
     dataset = _dataset(text, options)
     if store is not None:
         from scansnap.results.store import save
@@ -92,10 +97,11 @@ def predict(
     return dataset
 
 
-def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
+def _read(text: Corpus | Counts, options: PredictOptions) -> Reading:
     """The text and its expected gradients."""
     find_device(options.device)
-    queries = _queries(text, options.queries)
+    asked = options.queries
+    queries = text.frequent_words(asked) if isinstance(asked, int) else np.array([text.token(word) for word in asked])
     if not isinstance(text, Corpus):
         return CountReading(text, queries=queries, device=options.device, plan=options.plan(text.num_tokens))
     windows = every_window(text.train, options.window).astype(np.int64)
@@ -104,7 +110,7 @@ def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
 
 
 def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
-    reading = reading_of(text, options)
+    reading = _read(text, options)
     frequency = reading.next_shares.double().cpu().numpy()
     tokens = np.argsort(-frequency, kind="stable")[: options.tokens]
     queries = reading.queries.cpu().numpy()
@@ -156,31 +162,6 @@ def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str, ...], ND
         },
         "text_snap_start": ((), np.asarray(whole_text)),
     }
-
-
-def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[np.int64]:
-    if isinstance(queries, tuple):
-        return np.array(
-            [
-                token_of(text.tokenizer, word, text.name if isinstance(text, Corpus) else text.source)
-                for word in queries
-            ],
-            np.int64,
-        )
-    if isinstance(text, Corpus):
-        return text.frequent_words(queries)
-    from scansnap.corpus.classes import frequent_queries
-
-    return frequent_queries(text, queries)
-
-
-def _check_memory(vocab_size: int, options: PredictOptions) -> None:
-    needed = BYTES * vocab_size**2 * getattr(PREDICTORS.member(options.method), "matrices", 1)
-    if options.device == "cpu" and needed > 0.8 * physical_memory():
-        raise InputError(
-            f"{vocab_size:,} token types need {gibibytes(needed)} for Y, and this machine has "
-            f"{gibibytes(physical_memory())}: read the text with a larger min_count."
-        )
 
 
 @validated

@@ -20,8 +20,9 @@ Later on k_l is k_l exp(z_m(l)) in all of this: each function takes the rows z_m
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +32,42 @@ from torch import Tensor
 if TYPE_CHECKING:
     from scansnap.corpus.counts import Counts
     from scansnap.corpus.predictors import TrainingPlan
+    from scansnap.corpus.windows import TableName
 
 WINDOWS_AT_ONCE = 2048
 
 
-class Reading(Protocol):
+class WindowAttention(NamedTuple):
+    """Attention b of each position t of windows (B, T) on the keys s before it; the first position has none.
+
+    With E_ss' = 1[x_s = x_s'], |c_t|^2 = b_t E b_t.  A_ts = b_ts/|c_t|, and f_t has the entry F_ts = (A E)_ts at the
+    token of key s.  All are (B, T, T).
+    """
+
+    attention: Tensor  # b
+    unit: Tensor  # A
+    entry: Tensor  # F
+    same: Tensor  # E
+
+    @classmethod
+    def read(cls, ids: Tensor, logits: Tensor) -> WindowAttention:
+        """From tokens (B, T), and the attention logit of each key for each position (B, T, T)."""
+        later = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).triu()
+        attention = logits.masked_fill(later, -torch.inf).softmax(2)
+        attention[:, 0] = 0.0
+        same = (ids[:, :, None] == ids[:, None]).to(logits.dtype)
+        entry = attention @ same
+        norm = (attention * entry).sum(2, keepdim=True).sqrt()
+        norm[:, 0] = 1.0
+        return cls(attention, attention / norm, entry / norm, same)
+
+
+def logits_gradient(unit: Tensor, entry: Tensor, g: Tensor) -> Tensor:
+    """The gradient of attention logits (..., T) from G: A (G - F (f . G)), with f . G the sum of A G over keys."""
+    return unit * (g - entry * (unit * g).sum(-1, keepdim=True))
+
+
+class Reading(ABC):
     """A text, and its expected gradients.
 
     >>> class Frequent:
@@ -45,33 +77,43 @@ class Reading(Protocol):
     1
     """
 
-    queries: Tensor
-    """(Q,) the query tokens whose attention is predicted."""
     next_shares: Tensor
     """(M,) P(n), how often a token is the next token."""
 
     occurrences: int
     """The number of occurrences of a query and a next token."""
-    plan: TrainingPlan
-    """The training that is predicted."""
 
+    def __init__(self, vocab_size: int, queries: NDArray[np.int64], device: str, plan: TrainingPlan) -> None:
+        self.vocab_size = vocab_size
+        self.plan = plan
+        """The training that is predicted."""
+        self.queries = torch.as_tensor(queries, device=device)
+        """(Q,) the query tokens whose attention is predicted."""
+        self._slots = torch.full((vocab_size,), -1, device=device)  # the place of each token among the queries, or -1
+        self._slots[self.queries] = torch.arange(len(queries), device=device)
+
+    @abstractmethod
     def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         """C (M, M)."""
 
+    @abstractmethod
     def mean_squares(self, logits: Tensor | None = None) -> Tensor:
         """E[f_l^2] (M,)."""
 
+    @abstractmethod
     def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         """E[dz_m(l)] (Q, M) at Y = `decoder` if the prediction is `alpha` (M,) everywhere."""
 
+    @abstractmethod
     def pair_counts(self) -> Tensor:
         """c(l, m) (Q, M), whole numbers: how often a token precedes a query."""
 
+    @abstractmethod
     def class_shares(self) -> Tensor:
         """P(m, n) (Q,) for the most frequent next token n of each query m."""
 
 
-class WindowReading:
+class WindowReading(Reading):
     """Windows (N, T + 1) of tokens, exactly as training reads them: each position but the first is an occurrence."""
 
     def __init__(
@@ -83,12 +125,10 @@ class WindowReading:
         device: str,
         plan: TrainingPlan,
     ) -> None:
-        self.vocab_size, self.plan = vocab_size, plan
-        self.queries = torch.as_tensor(queries, device=device)
+        super().__init__(vocab_size, queries, device, plan)
         self._ids, self._next_tokens = (torch.from_numpy(part).to(device) for part in (windows[:, :-1], windows[:, 1:]))
         self.occurrences = len(windows) * (windows.shape[1] - 2)
         self.next_shares = self._next_tokens[:, 1:].flatten().bincount(minlength=vocab_size) / self.occurrences
-        self._slots = _slots(self.queries, vocab_size)
 
     def shuffled(self, seed: int) -> WindowReading:
         """The same windows, with the next tokens of each query permuted over its occurrences."""
@@ -126,7 +166,7 @@ class WindowReading:
             slot, window, position = self._query_occurrences(ids)
             tokens, unit, entry = ids[window], unit[window, position], entry[window, position]  # (R, T)
             g = decoder[tokens, next_tokens[window, position, None]] - expected[tokens]
-            gain = unit * (g - entry * (unit * g).sum(1, keepdim=True))
+            gain = logits_gradient(unit, entry, g)
             drive.index_add_(0, (slot[:, None] * self.vocab_size + tokens).flatten(), gain.flatten())
         return drive.view(len(self.queries), -1) / self.occurrences
 
@@ -162,22 +202,17 @@ class WindowReading:
         return slot[window, position], window, position
 
     def _read(self, ids: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
-        """exp(z)/|k| at the keys of each position of windows (B, T), and f at the token of each: both (B, T, T)."""
-        before = torch.ones(ids.shape[1], ids.shape[1], device=ids.device).tril(-1)
-        weight = before if logits is None else before * self._weights(ids, logits, before == 0)
-        times = weight @ (ids[:, :, None] == ids[:, None]).float()  # k at the token of key s, of the keys before t
-        length = (weight * times).sum(2, keepdim=True).sqrt().clamp(min=1.0)  # at least 1: the largest weight is 1
-        return weight / length, before * times / length
-
-    def _weights(self, ids: Tensor, logits: Tensor, later: Tensor) -> Tensor:
-        """exp(z), up to a factor for each position; 1 for queries that are not predicted."""
-        uniform = logits.new_zeros(1, logits.shape[1])
-        z = torch.cat([logits, uniform])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
-        largest = z.masked_fill(later, -torch.inf).amax(2, keepdim=True).nan_to_num(neginf=0.0)
-        return (z - largest).clamp(max=0.0).exp()
+        """A and F (B, T, T) of windows (B, T); attention is uniform for queries that are not predicted."""
+        if logits is None:
+            z = torch.zeros(*ids.shape, ids.shape[1], device=ids.device)
+        else:
+            uniform = logits.new_zeros(1, logits.shape[1])
+            z = torch.cat([logits, uniform])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
+        read = WindowAttention.read(ids, z)
+        return read.unit, read.entry
 
 
-class CountReading:
+class CountReading(Reading):
     """Counts c(l, m, n), which say which tokens precede an occurrence, but not which of them come together.
 
     So |k| is taken to be the same at all occurrences of a query, the root of its mean square if each token comes once:
@@ -187,10 +222,8 @@ class CountReading:
     """
 
     def __init__(self, counts: Counts, *, queries: NDArray[np.int64], device: str, plan: TrainingPlan) -> None:
+        super().__init__(counts.vocab_size, queries, device, plan)
         self._counts, self._device = counts, device
-        self.vocab_size, self.plan = counts.vocab_size, plan
-        self.queries = torch.as_tensor(queries, device=device)
-        self._slots = _slots(self.queries, counts.vocab_size)
         self._tokens = counts.window - 1
         shares = counts.vocabulary["next_count"].values
         self.occurrences = int(shares.sum())
@@ -249,15 +282,8 @@ class CountReading:
         weights_of[:-1] *= weights * ((counts * weights**2).sum(1) / counts.sum(1)).rsqrt()[:, None]
         return weights_of
 
-    def _rows(self, table: str) -> Iterator[tuple[Tensor, ...]]:
+    def _rows(self, table: TableName) -> Iterator[tuple[Tensor, ...]]:
         """The keys, tokens and counts of a table, in blocks."""
         for *columns, counts in self._counts.columns(table):
             ids = (torch.from_numpy(column.astype(np.int64)).to(self._device) for column in columns)
             yield *ids, torch.from_numpy(counts.astype(np.float32)).to(self._device)
-
-
-def _slots(queries: Tensor, vocab_size: int) -> Tensor:
-    """The place of each token among the queries, -1 for other tokens."""
-    slots = torch.full((vocab_size,), -1, device=queries.device)
-    slots[queries] = torch.arange(len(queries), device=queries.device)
-    return slots

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,8 +166,7 @@ class DataFile:
             with self._text() as file:
                 return self._csv_columns(file.readline())[1]
         if self.format == "json":
-            first = (row.values for row in islice(self._json_rows(()), NAMED_BY))
-            return _names(values[0] for values in first if not isinstance(values, Malformed))
+            return _names(row.values[0] for row in self._json_rows(()))
         return [] if self.format == "text" else list(self._arrow_schema().names)
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
@@ -269,7 +269,7 @@ class DataFile:
                     record = None
                 values: tuple[Any, ...] | Malformed = Malformed("not a JSON object")
                 if isinstance(record, dict):
-                    values = tuple(field_of(record, column) for column in columns) if columns else (record,)
+                    values = _values(record, columns) if columns else (record,)
                 yield Row(self._place("line", number), values)
 
     # --- Arrow and Parquet --------------------------------------------------------------------------------------------
@@ -295,15 +295,14 @@ class DataFile:
 
     def _arrow_rows(self, columns: Sequence[str]) -> Iterator[Row]:
         schema = self._arrow_schema()
-        tops = list(dict.fromkeys(name if name in schema.names else name.partition(".")[0] for name in columns))
+        tops = _top_columns(schema.names, columns)
         names_of = _label_names(schema.metadata or {})
         number = 0
         with self._arrow() as file:
             for batch in file.iter_batches(2**12, columns=tops) if self.format == "parquet" else file:
                 for record in batch.select(tops).to_pylist():
                     number += 1
-                    values = tuple(_named(field_of(record, column), names_of.get(column)) for column in columns)
-                    yield Row(self._place("row", number), values)
+                    yield Row(self._place("row", number), _values(record, columns, names_of))
 
 
 def _label_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
@@ -313,11 +312,21 @@ def _label_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
     return {name: about["names"] for name, about in features.items() if isinstance(about, dict) and "names" in about}
 
 
-def _named(value: Any, names: Sequence[str] | None) -> Any:
-    """A class label by its name; None for -1, which means no label."""
-    if names is None or not isinstance(value, int):
-        return value
-    return names[value] if 0 <= value < len(names) else None
+def _values(
+    record: Mapping[str, Any], columns: Sequence[str], names_of: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> tuple[Any, ...]:
+    """The values of columns in a record; class labels by their names, and None for -1, which means no label."""
+    values = [field_of(record, column) for column in columns]
+    for i, column in enumerate(columns):
+        if column in names_of and isinstance(values[i], int):
+            names = names_of[column]
+            values[i] = names[values[i]] if 0 <= values[i] < len(names) else None
+    return tuple(values)
+
+
+def _top_columns(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns to read for some columns, which may be fields of nested objects."""
+    return list(dict.fromkeys(name if name in names else name.partition(".")[0] for name in columns))
 
 
 def field_of(record: Mapping[str, Any], path: str) -> Any:
@@ -329,15 +338,68 @@ def field_of(record: Mapping[str, Any], path: str) -> Any:
     return field_of(inner, rest) if dot and isinstance(inner, Mapping) else None
 
 
-def _names(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names in some records, in their order."""
-    return list(dict.fromkeys(name for record in records for name in record))
+def _names(records: Iterable[Any]) -> list[str]:
+    """The names in the first records that are objects, in their order."""
+    first = (record for record in islice(records, NAMED_BY) if isinstance(record, Mapping))
+    return list(dict.fromkeys(name for record in first for name in record))
 
 
 def _check_columns(where: object, names: Sequence[str], columns: Sequence[str], *, is_nested: bool = True) -> None:
     for column in columns if names else ():  # without names there are no rows, or malformed ones: told later
         if column not in names and not (is_nested and column.partition(".")[0] in names):
             raise unknown(f"column of {where}", column, names)
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """Rows in memory: a table of pandas, Polars or Arrow, a data set, a dict of lists, or an iterable of dicts."""
+
+    content: Any
+    names: list[str]
+    is_table: bool
+    """Whether the content has columns; otherwise each of its rows has names."""
+
+    @classmethod
+    def of(cls, content: Any, split: str | None = None) -> MemoryRows:
+        """The rows of some content, or of one of its splits."""
+        columns = content.values() if isinstance(content, Mapping) else ()
+        if not all(isinstance(column, list | tuple | np.ndarray) for column in columns):
+            if split is None and len(content) > 1:
+                raise InputError(f"the rows have the splits {', '.join(map(str, content))}: choose one of them.")
+            if split is not None and split not in content:
+                raise unknown("split", split, [str(key) for key in content])
+            content = content[split] if split is not None else next(iter(content.values()))
+        elif split is not None:
+            raise InputError(f"split is '{split}' but the rows have no splits: leave it out.")
+        names = list(content) if isinstance(content, Mapping) else getattr(content, "column_names", None)
+        names = names if names is not None else getattr(content, "columns", None)
+        if names is not None:
+            return cls(content, [str(name) for name in names], True)
+        if isinstance(content, Iterator | bytes | range | np.ndarray) or not isinstance(content, Iterable):
+            why = ", which cannot be read twice" if isinstance(content, Iterator) else ""
+            raise InputError(f"the rows are {type(content).__name__}{why}: give a list of dicts, a table, or a file.")
+        return cls(content, _names(content), False)
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Refuse names that are not among the columns."""
+        if not self.names and next(iter(self.content), None) is not None:
+            kind = type(self.content).__name__
+            raise InputError(f"the rows are {kind}, without columns: give a table with {' and '.join(columns)}.")
+        _check_columns("the rows", self.names, columns)
+
+    def rows(self, columns: Sequence[str]) -> Iterator[Row]:
+        """Its rows, with the values of these columns."""
+        features = getattr(self.content, "features", None) or {}
+        names_of = {name: feature.names for name, feature in features.items() if hasattr(feature, "names")}
+        for number, record in enumerate(self._records(columns) if self.is_table else self.content, 1):
+            is_row = isinstance(record, Mapping)
+            yield Row(f"row {number:,}", _values(record, columns, names_of) if is_row else Malformed("not a dict"))
+
+    def _records(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        tops = _top_columns(self.names, columns)
+        for values in zip(*(self.content[top] for top in tops), strict=True):
+            plain = (value.as_py() if hasattr(value, "as_py") else value for value in values)
+            yield dict(zip(tops, plain, strict=True))
 
 
 @dataclass(frozen=True)
@@ -380,83 +442,40 @@ def _format_of(path: Path) -> str | None:
     return FORMATS.get(stem.suffix.lower())
 
 
+@dataclass(frozen=True)
 class Table:
     """Rows with named columns, which can be read repeatedly, always in the same order."""
 
-    def __init__(self, source: object, columns: Sequence[str], *, split: str | None, encoding: str | None) -> None:
-        self.columns = tuple(columns)
-        self.files: FoundFiles | None = None
-        self._memory: Any = None
-        if isinstance(source, str | Path):
-            path = expand_user("source", source)
-            if not path.exists():
-                raise InputError(f"there is no file at {path}: give a file or a folder of {', '.join(FORMATS)}.")
-            self.name = path.resolve().name
-            self.files = find_files(path, TABLES, encoding)
-            if split is not None:
-                own = tuple(file for file in self.files.files if split in file.words_of_path(path.parent))
-                if not own:
-                    raise InputError(f"split is '{split}', but no file of {path} is named so: leave it out.")
-                self.files = FoundFiles(own, self.files.skipped)
-            if not self.files.files:
-                raise InputError(f"{path} contains no table: give files that end in {', '.join(FORMATS)}.")
-            for file in self.files.files:
-                file.check_columns(columns)
-        else:
-            self.name = f"a {type(source).__name__}"
-            self._memory = _in_memory(source, columns, split)
+    name: str
+    columns: tuple[str, ...]
+    sources: tuple[DataFile | MemoryRows, ...]
+    found: FoundFiles | None = None
 
     def rows(self) -> Iterator[Row]:
         """Every row, from the first."""
-        if self.files is not None:
-            yield from chain.from_iterable(file.rows(self.columns) for file in self.files.files)
-            return
-        for number, values in enumerate(self._memory(), 1):
-            yield Row(f"row {number:,}", values)
+        return chain.from_iterable(source.rows(self.columns) for source in self.sources)
 
 
-def _in_memory(source: Any, columns: Sequence[str], split: str | None) -> Any:
-    """A function that yields the values of columns of each row."""
-    name = type(source).__name__
-    if isinstance(source, Mapping) and not all(
-        isinstance(value, list | tuple | np.ndarray) for value in source.values()
-    ):
-        if split is None and len(source) > 1:
-            raise InputError(f"the rows have the splits {', '.join(map(str, source))}: choose one with split.")
-        if split is not None and split not in source:
-            raise unknown("split", split, [str(key) for key in source])
-        source = source[split] if split is not None else next(iter(source.values()))
-    elif split is not None:
-        raise InputError(f"split is '{split}' but the rows have no splits: leave it out.")
-    names = list(source) if isinstance(source, Mapping) else getattr(source, "column_names", None)
-    names = names if names is not None else getattr(source, "columns", None)
-    if names is not None:
-        names = [str(column) for column in names]
-        _check_columns("the rows", names, columns)
-        tops = [column if column in names else column.partition(".")[0] for column in columns]
-        labels = getattr(source, "features", None) or {}
-        names_of = [getattr(labels.get(column), "names", None) for column in columns]
-
-        def from_columns() -> Iterator[tuple[Any, ...]]:
-            for values in zip(*(source[top] for top in tops), strict=True):
-                plain = (value.as_py() if hasattr(value, "as_py") else value for value in values)
-                yield tuple(
-                    _named(field_of({top: value}, column), own)
-                    for top, column, value, own in zip(tops, columns, plain, names_of, strict=True)
-                )
-
-        return from_columns
-    if isinstance(source, Iterator | bytes | range | np.ndarray) or not isinstance(source, Iterable):
-        why = ", which cannot be read twice" if isinstance(source, Iterator) else ""
-        raise InputError(f"the rows are {name}{why}: give a list of dicts, a table, or a file.")
-    dicts = [row for row in islice(source, NAMED_BY) if isinstance(row, Mapping)]
-    if not dicts and next(iter(source), None) is not None:
-        raise InputError(f"the rows are {name}, without columns: give a table with {' and '.join(columns)}.")
-    _check_columns("the rows", _names(dicts), columns)
-
-    def from_dicts() -> Iterator[tuple[Any, ...] | Malformed]:
-        for row in source:
-            is_row = isinstance(row, Mapping)
-            yield tuple(field_of(row, column) for column in columns) if is_row else Malformed("not a dict")
-
-    return from_dicts
+def open_table(
+    source: object, columns: Sequence[str], *, split: str | None = None, encoding: str | None = None
+) -> Table:
+    """The rows of a file, of the files of a folder, or in memory."""
+    if isinstance(source, str | Path):
+        path = expand_user("source", source)
+        if not path.exists():
+            raise InputError(f"there is no file at {path}: give a file or a folder of {', '.join(FORMATS)}.")
+        found = find_files(path, TABLES, encoding)
+        if split is not None:
+            found = FoundFiles(
+                tuple(file for file in found.files if split in file.words_of_path(path.parent)), found.skipped
+            )
+            if not found.files:
+                raise InputError(f"split is '{split}', but no file of {path} is named so: leave it out.")
+        if not found.files:
+            raise InputError(f"{path} contains no table: give files that end in {', '.join(FORMATS)}.")
+        table = Table(path.resolve().name, tuple(columns), found.files, found)
+    else:
+        table = Table(f"a {type(source).__name__}", tuple(columns), (MemoryRows.of(source, split),))
+    for own in table.sources:
+        own.check_columns(columns)
+    return table

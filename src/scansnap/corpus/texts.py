@@ -15,9 +15,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from scansnap.corpus.example import EXAMPLE_VERSION, write_example
-from scansnap.corpus.sources import FORMATS, TABLES, DataFile, FoundFiles, Malformed, RowReport, find_files
+from scansnap.corpus.example import example_stories
+from scansnap.corpus.sources import (
+    FORMATS,
+    TABLES,
+    DataFile,
+    FoundFiles,
+    Malformed,
+    MemoryRows,
+    RowReport,
+    find_files,
+)
 from scansnap.runtime.errors import InputError, brief, printable, unknown
 from scansnap.storage.cache import cached_folder
 from scansnap.validation.checks import expand_user
@@ -44,10 +54,10 @@ HELD_OUT = 20
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Text and its splits, each as files in reading order; `hold_out` also cuts `valid` off the end of `train`."""
+    """Text and its splits, each as files or rows in reading order; `hold_out` cuts `valid` off the end of `train`."""
 
     name: str
-    splits: Mapping[str, tuple[DataFile, ...]]
+    splits: Mapping[str, tuple[DataFile | MemoryRows, ...]]
     found: FoundFiles
     column: str | None = None
     hold_out: bool = False
@@ -68,9 +78,10 @@ class TextFiles:
             raise InputError(f"{self.name} contains no text: give a file with words in it, or a folder of such files.")
         return TextScan(self, content.hexdigest(), sizes, report)
 
-    def _pieces(self, files: Iterable[DataFile], report: RowReport) -> Iterator[str]:
+    def _pieces(self, files: Iterable[DataFile | MemoryRows], report: RowReport) -> Iterator[str]:
         for file in files:
             if self.column is None:
+                assert isinstance(file, DataFile)
                 yield from file.pieces()
                 continue
             for row in file.rows([self.column]):
@@ -142,14 +153,20 @@ def _weight(piece: str) -> int:
 
 
 def find_text(
-    source: str | Path, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True
+    source: object, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True
 ) -> TextFiles:
-    """The text with a name in `NAMES`, or at a path; a local folder called `example` is `./example`.
+    """The text with a name in `NAMES`, at a path, or in memory; a local folder called `example` is `./example`.
 
     `column` names the texts of a table.
     """
-    if isinstance(source, str) and source in NAMES:
-        return _text_at(_cached_text(source), source, None, None, hold_out)
+    if not isinstance(source, str | Path):
+        return _text_in_memory(source, column, hold_out)
+    if source == EXAMPLE and isinstance(source, str):
+        stories = {split: (MemoryRows.of({"text": texts}),) for split, texts in example_stories().items()}
+        return TextFiles(EXAMPLE, stories, FoundFiles(()), "text")
+    if isinstance(source, str) and source in WIKITEXT:
+        folder = cached_folder("text", source, lambda folder: _fetch_wikitext(source, folder))
+        return _text_at(folder, source, None, None, hold_out)
     path = expand_user("the text", source)
     try:
         if str(source) and (path.is_file() or path.is_dir()):
@@ -167,10 +184,16 @@ def find_text(
     raise unknown("text", source, [*NAMES, "a path"])
 
 
-def _cached_text(name: str) -> Path:
-    if name == EXAMPLE:
-        return cached_folder("text", f"{name}-{EXAMPLE_VERSION}", write_example)
-    return cached_folder("text", name, lambda folder: _fetch_wikitext(name, folder))
+def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> TextFiles:
+    """A column of a table, or strings."""
+    rows = MemoryRows.of(source)
+    if column is None and rows.names:
+        raise InputError(f"the text is a table: name the column of its texts (text), one of {', '.join(rows.names)}.")
+    if column is None:
+        rows, column = MemoryRows.of({"text": list(source)}), "text"
+    rows.check_columns([column])
+    split = "train" if hold_out else "all"
+    return TextFiles(f"a {type(source).__name__}", {split: (rows,)}, FoundFiles(()), column, hold_out)
 
 
 def _fetch_wikitext(name: str, folder: Path) -> None:

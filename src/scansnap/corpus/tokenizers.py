@@ -69,22 +69,28 @@ class Tokenizer(ABC):
     fingerprint: str
     """A hash of everything that determines the ids."""
 
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """The number of tokens."""
+    vocab_size: int
+    """The number of tokens."""
 
     @abstractmethod
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
         """The ids of text in pieces, block by block; a piece that ends a line ends in a newline."""
 
     @abstractmethod
-    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        """Each token as readable text."""
+    def _word(self, token: int) -> str:
+        """A token as readable text."""
 
     @abstractmethod
     def _write(self, folder: Path) -> str:
         """Write the vocabulary and return the type of tokenizer."""
+
+    @final
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        """Each token as readable text."""
+        listed = [int(i) for i in ids]
+        for extreme in (min(listed), max(listed)) if listed else ():
+            integer("a token id", extreme, most=self.vocab_size - 1)
+        return [self._word(i) for i in listed]
 
     @final
     def encode(self, text: str | Iterable[str]) -> NDArray[np.int32]:
@@ -110,6 +116,7 @@ class WordTokenizer(Tokenizer):
         self.name = name
         self._split = SPLITS[name]
         self.vocabulary = tuple(vocabulary)
+        self.vocab_size = len(self.vocabulary)
         self.fingerprint = _hash(name, *self.vocabulary)
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if len(self._ids) != len(self.vocabulary) or not {LINE_END, UNKNOWN} <= set(self.vocabulary):
@@ -128,18 +135,14 @@ class WordTokenizer(Tokenizer):
         counts[UNKNOWN] += sum(counts.pop(word) for word in rare)
         return cls(sorted(counts, key=lambda word: (-counts[word], word)), name)
 
-    @property
-    def vocab_size(self) -> int:
-        return len(self.vocabulary)
-
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
         unknown = self._ids[UNKNOWN]
         for block in _blocks(pieces):
             ids = [self._ids.get(word, unknown) for piece in block for word in self._split(piece)]
             yield np.array(ids, np.int32)
 
-    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        return [self.vocabulary[i] for i in _checked_ids(ids, self.vocab_size)]
+    def _word(self, token: int) -> str:
+        return self.vocabulary[token]
 
     def _write(self, folder: Path) -> str:
         (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
@@ -162,7 +165,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.fingerprint = _hash("hugging-face", tokenizer.to_str())
         self._tokenizer = tokenizer
         # ids may have gaps, so this is not the number of entries
-        self._vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @classmethod
     def find(cls, source: str | Path) -> HuggingFaceTokenizer:
@@ -188,10 +191,6 @@ class HuggingFaceTokenizer(Tokenizer):
         except Exception as error:  # the package raises plain Exceptions, and the hub many types
             raise InputError(f"cannot load the tokenizer '{source}' ({brief(error)}): {allowed}.") from None
 
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
         for block in _blocks(pieces):
             try:
@@ -201,9 +200,6 @@ class HuggingFaceTokenizer(Tokenizer):
                     f"the tokenizer {self.name} cannot encode this text ({brief(error)}): choose another."
                 ) from None
             yield np.array([i for line in encoded for i in line.ids], np.int32)
-
-    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        return [self._word(i) for i in _checked_ids(ids, self.vocab_size)]
 
     def _word(self, token: int) -> str:
         text = self._tokenizer.decode([token], skip_special_tokens=False)
@@ -246,12 +242,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
             tokenizer = HuggingFaceTokenizer.find(folder)
             tokenizer.name = description["name"]
         is_intact = tokenizer.fingerprint == description["fingerprint"]
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{folder} contains no saved tokenizer ({error.filename} is missing): give another folder."
-        ) from None
     except OSError as error:
-        raise InputError(f"cannot read the tokenizer in {folder} ({error.strerror or error}): give another.") from None
+        raise InputError(f"cannot read the tokenizer in {folder} ({brief(error)}): give another folder.") from None
     except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
         is_intact = False
     if not is_intact:
@@ -313,13 +305,6 @@ def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:
             block, size = [], 0
     if block:
         yield block
-
-
-def _checked_ids(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
-    listed = [int(i) for i in ids]
-    for extreme in (min(listed), max(listed)) if listed else ():
-        integer("a token id", extreme, most=vocab_size - 1)
-    return listed
 
 
 def _hash(*parts: str) -> str:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,8 @@ from scipy import sparse
 from scansnap.corpus.loops import count_windows, new_sums
 from scansnap.corpus.tables import CountRows, Table
 
-TABLES = ("bigrams", "pairs", "triples")
+TableName = Literal["bigrams", "pairs", "triples"]
+TABLES: tuple[TableName, ...] = get_args(TableName)
 """c(m, n), c(l, m) and c(l, m, n)."""
 
 

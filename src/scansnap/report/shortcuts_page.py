@@ -84,10 +84,10 @@ def _doubts(result: Shortcuts) -> list[str]:
     doubts = []
     if result.drawn_share < 1:
         doubts.append(
-            f"{result.num_texts:,} different texts, {result.drawn_share:.2%} of them all, were drawn at random; "
+            f"{result.num_texts:,} different texts, of {result.drawn_share:.2%} of the rows, were drawn at random; "
             "--texts sets their number."
         )
-    if result.num_tested_texts < result.num_rows * result.drawn_share:
+    if result.num_tested_texts < round(result.num_rows * result.drawn_share):
         several = f"; {result.num_ambiguous:,} have several labels" if result.num_ambiguous else ""
         left = f", and {result.num_tested_texts:,} are left if near copies with the same label count once"
         is_same = result.num_texts == result.num_tested_texts

@@ -115,7 +115,7 @@ def attend(
     chosen = np.array(list(dict.fromkeys([*distinct, *frequent]))[: options.vocabulary], np.int64)
     rng = np.random.default_rng([options.seed, 2])
     drawn = rng.permutation(np.flatnonzero(~texts.is_test))[: options.sample]
-    has_word = texts.columns(chosen).tocsr()[drawn].toarray().astype(np.int32)
+    has_word = texts.table.has[:, chosen].tocsr()[drawn].toarray().astype(np.int32)
     usable = has_word.any(axis=1)
     sample = ReadTexts(has_word[usable], texts.label[drawn][usable])
     if len(np.unique(sample.label)) < 2:

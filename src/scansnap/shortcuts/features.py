@@ -158,14 +158,12 @@ def feature_table(
     listed = list(numbers)
     at = np.array([(i, numbers[shape]) for i, shape in shapes], np.int64).reshape(-1, 2)
     builder.add(at[:, 0], at[:, 1], lambda key: listed[key])
-    for limit in np.unique(np.quantile(lengths[weights > 0], DECILES).astype(np.int64)).tolist():
-        for key, (chosen, said) in enumerate(((lengths <= limit, "at most"), (lengths > limit, "more than"))):
-            name = f"{said} {limit:,} word{'s' * (limit != 1)}"
-            builder.add(
-                np.flatnonzero(chosen),
-                np.full(chosen.sum(), key),
-                lambda _, name=name: Feature("length", name),
-            )
+    limits = np.unique(np.quantile(lengths[weights > 0], DECILES).astype(np.int64)).tolist()
+    sides = [(side, limit) for limit in limits for side in ("at most", "more than")]
+    is_side = np.stack([lengths <= limit if side == "at most" else lengths > limit for side, limit in sides], 1)
+    names = [f"{side} {limit:,} word{'s' * (limit != 1)}" for side, limit in sides]
+    of_text, side_of = np.nonzero(is_side)
+    builder.add(of_text, side_of, lambda key: Feature("length", names[key]))
     return FeatureTable(builder.features, builder.table(len(ends)), builder.parents, num_pairs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ import numpy as np
 import regex
 from scipy import stats
 
-from scansnap.corpus.sources import Table
-from scansnap.runtime.errors import InputError
+from scansnap.corpus.sources import Table, open_table
 from scansnap.shortcuts.attention import attend
 from scansnap.shortcuts.example import example_rows
 from scansnap.shortcuts.features import SHAPES, Feature
@@ -92,9 +91,6 @@ def shortcuts(
     ['imported', 'stars']
     """
     options = from_names(ShortcutOptions, words)
-    for name, column in (("text", text), ("label", label)):
-        if not isinstance(column, str) or not column:
-            raise InputError(f"{name} is {column!r}: give the name of a column.")
     collected = Collected()
     tables = [_open(source, text, label, options)]
     tables += [] if test is None else [_open(test, text, label, options, with_split=False)]
@@ -112,7 +108,7 @@ def shortcuts(
         num_texts=texts.num_texts,
         num_tested_texts=int((~texts.is_test).sum()),
         num_ambiguous=texts.num_ambiguous,
-        drawn_share=collected.limit / 2**64,
+        drawn_share=int(texts.copies[~texts.is_test].sum()) / collected.reports[0].used,
         num_words=len(collected.vocabulary),
         num_features=dict(Counter(feature.kind for feature in features)),
         num_pairs=texts.table.num_pairs,
@@ -120,7 +116,7 @@ def shortcuts(
         control=control(texts, judged, options),
         findings=tuple(_findings(texts, judged, attention, accept, test is not None)),
         report=collected.reports[0],
-        files=None if tables[0].files is None else tables[0].files.sentence(),
+        files=None if tables[0].found is None else tables[0].found.sentence(),
         second=None if test is None else _second_source(tables[1], collected, texts),
         options=options,
     )
@@ -131,11 +127,9 @@ def _open(source: object, text: str, label: str, options: ShortcutOptions, *, wi
     if isinstance(source, str | Path):
         path = checks.expand_user("source", checks.path("source", source))
         if source == EXAMPLE and not path.exists():
-            table = Table(example_rows(), columns, split=None, encoding=None)
-            table.name = EXAMPLE
-            return table
+            return replace(open_table(example_rows(), columns), name=EXAMPLE)
         source = path
-    return Table(source, columns, split=options.split if with_split else None, encoding=options.encoding)
+    return open_table(source, columns, split=options.split if with_split else None, encoding=options.encoding)
 
 
 def _second_source(table: Table, collected: Collected, texts: LabeledTexts) -> SecondSource:

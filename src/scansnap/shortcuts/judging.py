@@ -116,7 +116,7 @@ def judge(texts: LabeledTexts, options: ShortcutOptions) -> Judged:
     own = ~texts.is_test
     with_feature, rows = texts.counts(own)
     evidence = distinctness(with_feature, rows, options.level)
-    all_rows = distinctness(*texts.counts(own, texts.copies), options.level)
+    all_rows = distinctness(*texts.counts(own * texts.copies), options.level)
     beyond, by_copies = evidence.is_beyond_chance, all_rows.is_beyond_chance
     distinct = np.where(beyond.any(axis=1, keepdims=True), np.where(beyond, evidence.z, -np.inf), evidence.z)
     distinct = np.where(~beyond.any(axis=1, keepdims=True) & by_copies, all_rows.z, distinct)
@@ -159,7 +159,7 @@ def _explanations(texts: LabeledTexts, evidence: Distinctness, chosen: IntArray,
     order = np.lexsort((rank, -evidence.z[chosen, label].round(6)))
     chosen, label, kind, is_plain = chosen[order], label[order], kind[order], is_plain[order]
     explained: dict[int, int] = {}
-    has = texts.columns(chosen).tocsr()[own]
+    has = texts.table.has[:, chosen].tocsr()[own]
     label_of = texts.label[own]
     c = np.asarray(has.sum(axis=0))
     a = np.array([has[label_of == k].sum(axis=0) for k in range(len(texts.labels))])[label, np.arange(len(label))]
@@ -200,11 +200,9 @@ def _explanations(texts: LabeledTexts, evidence: Distinctness, chosen: IntArray,
 
 def control(texts: LabeledTexts, judged: Judged, options: ShortcutOptions) -> Control:
     """Features with a large z for some label, and those beyond chance, before and after the labels are shuffled."""
-    own = np.flatnonzero(~texts.is_test)
-    shuffled = np.random.default_rng([options.seed, 1]).permutation(texts.label[own])
-    by_label = sparse.csr_array((np.ones(len(own), np.int64), (own, shuffled)), (len(texts.label), len(texts.labels)))
-    with_feature = np.asarray((texts.table.has.T @ by_label).todense()).astype(np.int64)
-    both = judged.evidence, distinctness(with_feature, judged.rows, options.level)
+    own, shuffled = ~texts.is_test, texts.label.copy()
+    shuffled[own] = np.random.default_rng([options.seed, 1]).permutation(texts.label[own])
+    both = judged.evidence, distinctness(*texts.counts(own, shuffled), options.level)
     looking = [int((evidence.z >= DISTINCT_Z).any(axis=1).sum()) for evidence in both]
     beyond = [int(evidence.is_beyond_chance.any(axis=1).sum()) for evidence in both]
     return Control(*looking, *beyond)

@@ -144,7 +144,7 @@ class Shortcuts:
     num_ambiguous: int
     """Groups of copies that have several labels."""
     drawn_share: float
-    """The share of the different texts that were drawn: 1 if all were tested."""
+    """The share of the rows whose texts were drawn: 1 if all were tested."""
     num_words: int
     """Different words."""
     num_features: dict[str, int]

@@ -84,10 +84,16 @@ class Collected:
                 ids = array("i", (self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words_of(text)))
                 kept = " ".join(text[:KEPT].split())
                 self.texts[part, k, value] = Text(ids, list(shapes_of(text)), row.place, kept)
-                if len(self.texts) > options.texts:
-                    self.limit //= 2
-                    self.texts = {key: text for key, text in self.texts.items() if key[2] < self.limit}
+                if len(self.texts) > 1.25 * options.texts:
+                    self._draw(options.texts)
+        self._draw(options.texts)
         self._check(table, rows, report)
+
+    def _draw(self, most: int) -> None:
+        """Keep at most this many texts, those with the smallest hashes."""
+        if len(self.texts) > most:
+            self.limit = sorted(value for _, _, value in self.texts)[most]
+            self.texts = {key: text for key, text in self.texts.items() if key[2] < self.limit}
 
     def _check(self, table: Table, rows: Counter[str], report: RowReport) -> None:
         report.refuse_malformed(table.name)
@@ -164,18 +170,15 @@ class LabeledTexts:
     num_texts: int  # different texts of the first source before near copies are grouped
     num_ambiguous: int  # groups of the first source that have several labels
 
-    def counts(self, chosen: NDArray[np.bool_], weights: IntArray | None = None) -> tuple[IntArray, IntArray]:
-        """Texts of each label with each feature (V, K) and texts of each label (K,), among some of the texts."""
-        weight = chosen.astype(np.int64) if weights is None else chosen * weights
-        by_label = sparse.csr_array(
-            (weight, (np.arange(len(self.label)), self.label)), (len(self.label), len(self.labels))
-        )
-        with_feature = np.asarray((self.table.has.T @ by_label).todense()).astype(np.int64)
-        return with_feature, np.bincount(self.label, weight, len(self.labels)).astype(np.int64)
+    def counts(self, weight: IntArray | NDArray[np.bool_], label: IntArray | None = None) -> tuple[IntArray, IntArray]:
+        """Texts of each label with each feature (V, K) and texts of each label (K,), each counted `weight` times.
 
-    def columns(self, features: IntArray) -> sparse.csc_array:
-        """(n, len(features)) which text has which of some features."""
-        return self.table.has[:, features]
+        `label` replaces the labels.
+        """
+        label, weight = self.label if label is None else label, weight.astype(np.int64)
+        by_label = sparse.csr_array((weight, (np.arange(len(label)), label)), (len(label), len(self.labels)))
+        with_feature = np.asarray((self.table.has.T @ by_label).todense()).astype(np.int64)
+        return with_feature, np.bincount(label, weight, len(self.labels)).astype(np.int64)
 
 
 def label_texts(collected: Collected, options: ShortcutOptions) -> LabeledTexts:

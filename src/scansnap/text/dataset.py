@@ -8,108 +8,84 @@ over the most frequent words, `token` over the whole vocabulary, and `rank` over
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.corpus.corpus import Corpus
 from scansnap.results.dataset import attributes
 from scansnap.results.measure import snaps
 from scansnap.results.store import Variable
+from scansnap.text.options import RecordSchedule, TextOptions, YZTextOptions
 
 WINNERS = 10
 """Tokens with the largest attention logits of a query that are recorded."""
 
 HEADS = ("run", "step", "layer", "head")
-DIMENSIONS = {
-    "loss": HEADS[:2],
-    "valid_loss": HEADS[:2],
-    **dict.fromkeys(("entropy", "normalized_entropy", "top_1", "top_5", "moved"), HEADS),
-    "pattern": (*HEADS, "window", "query_position", "key_position"),
-    **dict.fromkeys(("winner", "winner_logit"), (*HEADS, "query", "rank")),
-    "attention_logits": ("run", "layer", "head", "query", "token"),
+VARIABLES = {
+    "loss": (HEADS[:2], "cross-entropy, mean over the updates since the last record", "nats"),
+    "valid_loss": (HEADS[:2], "cross-entropy over the validation split, where it was measured", "nats"),
+    "entropy": (HEADS, "entropy of attention, mean over the measured windows of the validation split", "nats"),
+    "normalized_entropy": (HEADS, "entropy of attention relative to the largest that its row allows", "1"),
+    "top_1": (HEADS, "largest attention weight, mean over rows of more than one key", "1"),
+    "top_5": (HEADS, "sum of the five largest attention weights, mean over rows of more than five keys", "1"),
+    "moved": (HEADS, "share of attention that moved since the last record", "1"),
+    "pattern": (
+        (*HEADS, "window", "query_position", "key_position"),
+        "attention on fixed windows of the validation split",
+        "1",
+    ),
+    "winner": ((*HEADS, "query", "rank"), "tokens with the largest attention logits above 0", "1"),
+    "winner_logit": ((*HEADS, "query", "rank"), "attention logits of the winners", "1"),
+    "attention_logits": (("run", "layer", "head", "query", "token"), "rows of Z after training", "1"),
 }
-"""The dimensions of every variable."""
-
-ATTRIBUTES = {
-    "loss": {"long_name": "cross-entropy, mean over the updates since the last record", "units": "nats"},
-    "valid_loss": {"long_name": "cross-entropy over the validation split, where it was measured", "units": "nats"},
-    "entropy": {
-        "long_name": "entropy of attention, mean over the measured windows of the validation split",
-        "units": "nats",
-    },
-    "normalized_entropy": {
-        "long_name": "entropy of attention relative to the largest that its row allows",
-        "units": "1",
-    },
-    "top_1": {"long_name": "largest attention weight, mean over rows of more than one key", "units": "1"},
-    "top_5": {
-        "long_name": "sum of the five largest attention weights, mean over rows of more than five keys",
-        "units": "1",
-    },
-    "moved": {"long_name": "share of attention that moved since the last record", "units": "1"},
-    "pattern": {"long_name": "attention on fixed windows of the validation split", "units": "1"},
-    "winner": {"long_name": "tokens with the largest attention logits above 0", "units": "1"},
-    "winner_logit": {"long_name": "attention logits of the winners", "units": "1"},
-    "attention_logits": {"long_name": "rows of Z after training", "units": "1"},
-}
-
-
-def sizes(
-    records: int, layers: int, heads: int, patterns: int, window: int, queries: int = 0, tokens: int = 0
-) -> dict[str, int]:
-    """The size of each dimension."""
-    return {
-        "run": 1,
-        "step": records,
-        "layer": layers,
-        "head": heads,
-        "window": patterns,
-        "query_position": window,
-        "key_position": window,
-        "query": queries,
-        "token": tokens,
-        "rank": min(WINNERS, tokens),
-    }
+"""The dimensions, the meaning and the unit of every variable."""
 
 
 def recorded(size: Mapping[str, int]) -> list[str]:
     """The variables of a result of this size."""
-    return [name for name, dims in DIMENSIONS.items() if all(size[dim] for dim in dims)]
+    return [name for name, (dims, _, _) in VARIABLES.items() if all(size[dim] for dim in dims)]
 
 
 def variables(size: Mapping[str, int]) -> dict[str, Variable]:
     """Every variable as a store creates it."""
-    return {
-        name: Variable(
-            dims := DIMENSIONS[name],
-            shape := tuple(size[d] for d in dims),
-            np.dtype("float32" if name == "pattern" else "float64"),
-            (1, max(1, min(shape[1], 64)), *(max(1, s) for s in shape[2:])),
-            ATTRIBUTES[name],
-        )
-        for name in recorded(size)
-    }
+    made = {}
+    for name in recorded(size):
+        dims, meaning, units = VARIABLES[name]
+        shape = tuple(size[dim] for dim in dims)
+        chunks = (1, max(1, min(shape[1], 64)), *(max(1, s) for s in shape[2:]))
+        dtype = np.dtype("float32" if name == "pattern" else "float64")
+        made[name] = Variable(dims, shape, dtype, chunks, {"long_name": meaning, "units": units})
+    return made
 
 
 def template(
-    steps: NDArray[np.int64],
+    corpus: Corpus,
+    options: TextOptions | YZTextOptions,
+    schedule: RecordSchedule,
     size: Mapping[str, int],
-    words: NDArray[np.str_],
+    windows: NDArray[np.int64],
     queries: NDArray[np.int64],
-    vocabulary: Sequence[str],
-    run: Mapping[str, float | int | str],
-    options: Mapping[str, Any],
+    processes: int,
 ) -> xr.Dataset:
-    """Coordinates and attributes; `words` is (window, position), `run` is what distinguishes this run from others."""
+    """Coordinates and attributes; the patterns are of `windows` (window, position)."""
+    run = {"lr_y": options.lr_y, "lr_z": options.rate_z}
+    if isinstance(options, TextOptions):
+        run["seed"] = options.seed
     coords: dict[str, Any] = {
         "run": [0],
         **{name: ("run", [value]) for name, value in run.items()},
         "status": ("run", np.array(["running"], "U8")),
         "diverged_step": ("run", np.array([-1])),
-        "step": ("step", steps, {"units": "steps", "long_name": "updates, each with one batch of windows"}),
+        "step": (
+            "step",
+            schedule.record_steps,
+            {"units": "steps", "long_name": "updates, each with one batch of windows"},
+        ),
         "layer": np.arange(size["layer"]),
         "head": np.arange(size["head"]),
     }
@@ -117,16 +93,26 @@ def template(
         coords |= {
             "query_position": np.arange(size["query_position"]),
             "key_position": np.arange(size["key_position"]),
-            "word": (("window", "key_position"), words),
+            "word": (("window", "key_position"), np.array([corpus.words(row) for row in windows])),
         }
     if size["query"]:
         coords |= {
             "query": queries,
-            "query_word": ("query", np.array([vocabulary[i] for i in queries])),
+            "query_word": ("query", np.array(corpus.words(queries))),
             "token": np.arange(size["token"]),
-            "token_word": ("token", np.array(vocabulary)),
+            "token_word": ("token", np.array(corpus.words(range(corpus.vocab_size)))),
         }
-    described = {**options, "record": recorded(size)}
+    described = {
+        **options.to_dict(),
+        **asdict(schedule),
+        "lr_z": options.rate_z,
+        "vocab_size": corpus.vocab_size,
+        "corpus": corpus.name,
+        "corpus_fingerprint": corpus.fingerprint,
+        "tokenizer": corpus.tokenizer.name,
+        "processes": processes,
+        "record": recorded(size),
+    }
     model = "the (Y, Z) model" if size["query"] else "a transformer"
     return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", described))
 

@@ -53,10 +53,12 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextMo
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not is_model(folder):
-        raise StoreError(f"{folder} contains no trained text model: give the folder that a finished run wrote.")
+    checked = CheckedFolder(folder)
+    if not (folder / PARAMETERS).exists() or "tokenizer" not in checked.info:
+        raise StoreError(
+            f"{folder} contains no trained text model: finish the run; above 1 GiB, with --save-model always."
+        )
     try:
-        checked = CheckedFolder(folder)
         checked.refuse_damage("train it again")
         description = dict(checked.info)
         expected = description.pop("tokenizer")
@@ -65,12 +67,11 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextMo
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise StoreError(f"the model in {folder} is damaged ({brief(error)}): train it again.") from None
     saved_tokenizer = load_tokenizer(folder)
-    for candidate, where in ((saved_tokenizer, f"in {folder}"), (tokenizer, "given")):
-        if candidate is not None and candidate.fingerprint != expected:
-            raise StoreError(
-                f"the tokenizer {where} has {candidate.vocab_size:,} tokens and is not the one that the model in "
-                f"{folder} was trained with ({description['vocab_size']:,} tokens): read the text with the model's own."
-            )
+    if tokenizer is not None and tokenizer.fingerprint != expected:
+        raise StoreError(
+            f"the tokenizer given has {tokenizer.vocab_size:,} tokens and is not the one that the model in {folder} "
+            f"was trained with ({description['vocab_size']:,} tokens): read the text with the model's own."
+        )
     return model.eval(), saved_tokenizer
 
 
@@ -80,8 +81,3 @@ def _empty_model(kind: str, shape: dict[str, Any]) -> TextModel:
         return TextTransformer(TextShape(**shape))
     with torch.device("meta"):
         return YZText(YZShape(**shape))
-
-
-def is_model(folder: Path) -> bool:
-    """Whether a folder holds a trained text model."""
-    return (folder / PARAMETERS).exists() and "tokenizer" in CheckedFolder(folder).info

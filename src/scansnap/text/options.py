@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,15 +66,10 @@ class YZModelOptions(WindowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary(Options):
-    """The vocabulary of a model."""
+class TextShape(ModelOptions):
+    """The options of a transformer, and the size of its vocabulary."""
 
     vocab_size: int = field(metadata=option("Token types.", least=1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextShape(ModelOptions, Vocabulary):
-    """The options of a transformer, and the size of its vocabulary."""
 
     @property
     def layer_size(self) -> int:
@@ -105,16 +100,12 @@ class TextShape(ModelOptions, Vocabulary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class YZShape(YZModelOptions, Vocabulary):
+class YZShape(YZModelOptions):
     """The options of (Y, Z), and the size of its vocabulary; it has one layer of one head."""
 
-    @property
-    def layers(self) -> int:
-        return 1
-
-    @property
-    def heads(self) -> int:
-        return 1
+    layers: ClassVar[int] = 1
+    heads: ClassVar[int] = 1
+    vocab_size: int = field(metadata=option("Token types.", least=1))
 
     @property
     def parameter_bytes(self) -> int:

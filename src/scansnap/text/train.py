@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from scansnap.monitor.dataset import SnapshotError
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.machine import gibibytes, needs_torch, one_thread, physical_memory
+from scansnap.runtime.machine import check_memory, needs_torch, one_thread
 from scansnap.runtime.progress import progress_bar
 from scansnap.text import dataset as text_dataset
 from scansnap.text.measures import AttentionMeasurement, Winners
@@ -128,43 +128,34 @@ def text_training(
     >>> print(tuple(training.model.decoder.shape))
     (288, 8)
     """
-    shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
-    shape = shape_of(options, vocab_size=corpus.vocab_size)
-    columns = Columns(corpus.train, options.batch_size, shape.window)
-    valid_tokens = min(len(corpus.valid), MOST_TOKENS)
-    schedule = RecordSchedule.of(options, shape, per_pass=columns.per_pass, valid_tokens=valid_tokens)
     if store is not None:
         with needs_torch("a text model that is stored"):
             import safetensors.torch  # noqa: F401
-    return TextTraining(corpus, shape, options, schedule, columns, store=store)
+    return TextTraining(corpus, options, store)
 
 
 class TextTraining:
     """A run of `train_text` and its `model`, as `text_training` makes it."""
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        shape: Shape,
-        options: TextOptions | YZTextOptions,
-        schedule: RecordSchedule,
-        columns: Columns,
-        *,
-        store: str | Path | None,
-    ) -> None:
-        self.corpus, self.options, self.record_schedule = corpus, options, schedule
-        self._columns = columns
+    def __init__(self, corpus: Corpus, options: TextOptions | YZTextOptions, store: str | Path | None = None) -> None:
+        self.corpus, self.options = corpus, options
+        self._columns = Columns(corpus.train, options.batch_size, options.window)
+        windows = consecutive(corpus.valid, options.window)
         self._processes = Processes(options.device)
         try:
-            self._prepare(shape, store)
+            self._prepare(windows, store)
         except BaseException:
             self._processes.close()
             raise
 
-    def _prepare(self, shape: Shape, store: str | Path | None) -> None:
-        """Make the model, what is measured, and the result that records it."""
-        corpus, options, schedule = self.corpus, self.options, self.record_schedule
-        windows = consecutive(corpus.valid, shape.window)
+    def _prepare(self, windows: NDArray[np.int64], store: str | Path | None) -> None:
+        """Make the model, what is measured on windows of the validation split, and the result that records it."""
+        corpus, options = self.corpus, self.options
+        shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
+        shape = shape_of(options, vocab_size=corpus.vocab_size)
+        valid_tokens = min(len(corpus.valid), MOST_TOKENS)
+        schedule = RecordSchedule.of(options, shape, per_pass=self._columns.per_pass, valid_tokens=valid_tokens)
+        self.record_schedule = schedule
         self._share = self._processes.share(options.batch_size)
         queries = corpus.frequent_words(options.queries if isinstance(options, YZTextOptions) else 0)
         with _within_memory(shape, options):
@@ -173,17 +164,23 @@ class TextTraining:
             self._windows = torch.from_numpy(windows).to(self._processes.device)  # (N, T + 1)
             measured = torch.from_numpy(spread(windows, schedule.measured)[:, :-1])
             self._measurement = AttentionMeasurement(self.model, measured.to(self._processes.device))
-        self._size = text_dataset.sizes(
-            len(schedule.record_steps),
-            shape.layers,
-            shape.heads,
-            min(options.patterns, len(self._measurement.sample)),
-            shape.window,
-            len(queries),
-            shape.vocab_size,
-        )
+        self._size = {
+            "run": 1,
+            "step": len(schedule.record_steps),
+            "layer": shape.layers,
+            "head": shape.heads,
+            "window": min(options.patterns, len(self._measurement.sample)),
+            "query_position": shape.window,
+            "key_position": shape.window,
+            "query": len(queries),
+            "token": shape.vocab_size,
+            "rank": min(text_dataset.WINNERS, shape.vocab_size),
+        }
         variables = text_dataset.variables(self._size)
-        self._template = self._make_template(shape, queries)
+        sample = self._measurement.sample[: self._size["window"]].cpu().numpy()
+        self._template = text_dataset.template(
+            corpus, options, schedule, self._size, sample, queries, self._processes.count
+        )
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         self._recorder = Recorder(
             self._template,
@@ -200,7 +197,8 @@ class TextTraining:
         if isinstance(self.options, YZTextOptions):
             assert isinstance(shape, YZShape)
             if self.options.device == "cpu":
-                _check_memory(shape)
+                what = f"Y and Z of {shape.vocab_size:,} token types need"
+                check_memory(what, shape.parameter_bytes, "read the text with a larger min_count")
             with self._processes.device:
                 yz = YZText(shape)
             return yz, YZUpdates(yz, self.options, self._processes)
@@ -342,27 +340,6 @@ class TextTraining:
         status = np.array(["ok" if self._diverged < 0 else "diverged"], "U8")
         return self._records.finish({"status": status, "diverged_step": np.array([self._diverged])})
 
-    def _make_template(self, shape: Shape, queries: NDArray[np.int64]) -> xr.Dataset:
-        windows = self._measurement.sample[: self._size["window"]].cpu().numpy()
-        words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
-        described = {
-            **self.options.to_dict(),
-            **asdict(self.record_schedule),
-            "lr_z": self.options.rate_z,
-            "vocab_size": shape.vocab_size,
-            "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint,
-            "tokenizer": self.corpus.tokenizer.name,
-            "processes": self._processes.count,
-        }
-        run: dict[str, float | int | str] = {"lr_y": self.options.lr_y, "lr_z": self.options.rate_z}
-        if isinstance(self.options, TextOptions):
-            run["seed"] = self.options.seed
-        vocabulary = self.corpus.words(range(shape.vocab_size)) if len(queries) else []
-        return text_dataset.template(
-            self.record_schedule.record_steps, self._size, words, queries, vocabulary, run, described
-        )
-
 
 def _note(measured: dict[str, NDArray[np.floating]]) -> str:
     """The text of the progress bar after a record."""
@@ -371,15 +348,6 @@ def _note(measured: dict[str, NDArray[np.floating]]) -> str:
         return f"(entropy {entropy:.3f})"
     loss = float(measured["loss"])
     return f"(loss {loss:.3f}, perplexity {math.exp(min(loss, 30)):.1f}, entropy {entropy:.3f})"
-
-
-def _check_memory(shape: YZShape) -> None:
-    """Raise an `InputError` if Y and Z do not fit into memory, which would fail only while they fill it."""
-    if shape.parameter_bytes > physical_memory():
-        raise InputError(
-            f"Y and Z of {shape.vocab_size:,} token types need {gibibytes(shape.parameter_bytes)}, more than this "
-            f"machine's {gibibytes(physical_memory())}: read the text with a larger min_count."
-        )
 
 
 @contextmanager

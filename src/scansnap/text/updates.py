@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,30 +26,11 @@ from scansnap.text.yz import YZText
 Batch = NDArray[np.int64]
 
 
-class Learner(Protocol):
-    """A model and how it learns."""
+class TransformerUpdates:
+    """A transformer in training."""
 
     moments: int
     """Numbers that the optimizer stores for each parameter."""
-
-    def update(self, step: int, inputs: Batch, targets: Batch, rate_share: float | None = None) -> Tensor:
-        """Learn from a batch (B, T) and return its loss before the update, still on the device.
-
-        With `rate_share`, which is then given for every update, the rates are that share of those of the options.
-        """
-
-    def evaluate(self, windows: Tensor, rows_at_once: int) -> float:
-        """The mean loss over windows (N, T + 1), with at most `rows_at_once` rows of logits in memory."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Everything needed to continue to identical numbers."""
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` returned."""
-
-
-class TransformerUpdates:
-    """A transformer in training."""
 
     def __init__(self, model: TextTransformer, options: TextOptions, processes: Processes) -> None:
         self.model, self._options, self._processes = model, options, processes
@@ -66,6 +47,7 @@ class TransformerUpdates:
     def update(self, step: int, inputs: Batch, targets: Batch, rate_share: float | None = None) -> Tensor:
         """Learn from a batch (B, T) and return its loss before the update, still on the device.
 
+        With `rate_share`, which is then given for every update, the rates are that share of those of the options.
         What dropout drops depends only on the seed, the process and the step, so that a run can resume anywhere.
         """
         batch = torch.from_numpy(inputs), torch.from_numpy(targets)
@@ -196,6 +178,10 @@ class YZUpdates:
         """Continue from what `state` returned; a CPU uses its memory, since Y and Z may fill half of the machine's."""
         tensors = {name: torch.from_numpy(values) for name, values in state.items()}
         self.model.load_state_dict(tensors, assign=self._device.type == "cpu")
+
+
+Learner = TransformerUpdates | YZUpdates
+"""A model and how it learns."""
 
 
 def capture_graph(work: Callable[[], object], state: Iterable[Tensor]) -> torch.cuda.CUDAGraph:

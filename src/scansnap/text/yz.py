@@ -22,37 +22,17 @@ of a batch; parameters move along them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scansnap.corpus.readings import WindowAttention, logits_gradient
 from scansnap.text.options import YZShape
 
 LOGITS_AT_ONCE = {"cpu": 3_000_000, "cuda": 100_000_000}
 """Logits in memory at once: on a CPU about as many as its cache holds, with the rows of Y that give them."""
-
-
-@dataclass(frozen=True)
-class WindowAttention:
-    """Attention in windows, which the first position does not have, and the weights that the decoder reads with."""
-
-    attention: Tensor  # (B, T, T) b
-    mix: Tensor  # (B, T, T) the weights by which logits read the rows of Y: A, or with the residual (A + I)/L
-    unit: Tensor  # (B, T, T) A
-    entry: Tensor  # (B, T, T) F
-    length: Tensor | None  # (B, T, 1) L
-    same: Tensor  # (B, T, T) E
-
-    def gradient(self, g: Tensor) -> Tensor:
-        """The gradient of attention logits (B, T, T) from G."""
-        if self.length is not None:
-            v = (self.entry + self.same) / self.length
-            g = (g - v * (self.mix * g).sum(2, keepdim=True)) / self.length
-        return self.unit * (g - self.entry * (self.unit * g).sum(2, keepdim=True))
 
 
 class YZText(nn.Module):
@@ -67,7 +47,7 @@ class YZText(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The weights (B, T, T) with which the logits of each position but the first read the rows of Y."""
-        return self._read(ids).mix
+        return self._mix(self._read(ids))[0]
 
     def logits(self, ids: Tensor) -> Tensor:
         """Logits (B, T - 1, M) of the next tokens of all positions but the first."""
@@ -94,17 +74,19 @@ class YZText(nn.Module):
         """One step of SGD on windows (B, T); the mean loss before it."""
         share = 1.0 / next_tokens[:, 1:].numel()
         read = self._read(ids)
+        mix, length = self._mix(read)
         rows = self._row_buffer(ids)
-        g = torch.empty_like(read.mix)
+        g = torch.empty_like(mix)
         total = torch.zeros((), dtype=torch.float64, device=ids.device)
         for part in self._parts(ids):
-            total += self._differentiate(
-                ids[part], next_tokens[part], read.mix[part], rows[part], g[part], lr_y * share
-            )
+            total += self._differentiate(ids[part], next_tokens[part], mix[part], rows[part], g[part], lr_y * share)
         _add(self.decoder, ids.flatten(), rows.flatten(0, 1))
         query, key = torch.tril_indices(ids.shape[1], ids.shape[1], offset=-1, device=ids.device)
         pairs = ids[:, query] * self.shape.vocab_size + ids[:, key]
-        entries = -lr_z * share * read.gradient(g)[:, query, key]
+        if length is not None:
+            v = (read.entry + read.same) / length
+            g = (g - v * (mix * g).sum(2, keepdim=True)) / length
+        entries = -lr_z * share * logits_gradient(read.unit, read.entry, g)[:, query, key]
         _add(self.attention_logits.view(-1), pairs.flatten(), entries.flatten())
         return total * share
 
@@ -123,22 +105,14 @@ class YZText(nn.Module):
         return loss
 
     def _read(self, ids: Tensor) -> WindowAttention:
-        length = ids.shape[1]
-        z = self.attention_logits[ids[:, :, None], ids[:, None]]  # (B, T, T)
-        later = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu()
-        attention = z.masked_fill(later, -math.inf).softmax(2)
-        attention[:, 0] = 0.0
-        same = (ids[:, :, None] == ids[:, None]).to(z.dtype)
-        entry = attention @ same
-        norm = (attention * entry).sum(2, keepdim=True).sqrt()
-        norm[:, 0] = 1.0
-        unit, entry = attention / norm, entry / norm
+        return WindowAttention.read(ids, self.attention_logits[ids[:, :, None], ids[:, None]])
+
+    def _mix(self, read: WindowAttention) -> tuple[Tensor, Tensor | None]:
+        """The weights by which logits read the rows of Y: A, or with the residual connection (A + I)/L, and L."""
         if not self.shape.residual:
-            return WindowAttention(attention, unit, unit, entry, None, same)
-        own = torch.diagonal(entry, dim1=1, dim2=2)[..., None]  # f_m
-        norm = (2 + 2 * own).sqrt()  # L
-        mix = (unit + torch.eye(length, dtype=z.dtype, device=ids.device)) / norm
-        return WindowAttention(attention, mix, unit, entry, norm, same)
+            return read.unit, None
+        length = (2 + 2 * torch.diagonal(read.entry, dim1=1, dim2=2)[..., None]).sqrt()  # of f_m
+        return (read.unit + torch.eye(read.unit.shape[1], dtype=length.dtype, device=length.device)) / length, length
 
     def _row_buffer(self, ids: Tensor) -> Tensor:
         """An array (B, T, M), reused by the next step: fresh memory costs a CPU as much as a product."""
