@@ -117,6 +117,17 @@ def test_outputs_replace_only_what_scansnap_wrote(tmp_path: Path, monkeypatch, c
     assert run(words).exit_code == 0  # its own file is replaced without a word
 
 
+@pytest.mark.parametrize(("command", "name"), [("verify lemma_6", "lemma_6.png"), ("figure 8", "figure_8.pdf")])
+def test_a_picture_with_a_default_name_is_refused_before_the_work(tmp_path, monkeypatch, command, name) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    Path("results", name).write_text("precious")
+    ended = run(command.split())
+    assert str(ended.exception).startswith(f"results/{name} is a file that scansnap did not write")
+    assert ended.output == ""
+    assert [path.read_text() for path in Path("results").iterdir()] == ["precious"]
+
+
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "full.toml").symlink_to("/dev/full")  # which gives zeros without end
