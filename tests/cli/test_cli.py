@@ -7,10 +7,8 @@ import json
 import linecache
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -108,33 +106,6 @@ def test_the_same_command_again_only_reads(tmp_path) -> None:
     other = run("train --steps 4 --store r.zarr", cwd=tmp_path)
     assert other.returncode == 2
     assert "holds another run, with steps = 3 and not 4" in other.stderr
-
-
-def test_killed_for_real_and_started_again(tmp_path) -> None:
-    """kill -9 in the middle of a run of some seconds; the second start goes on and ends with the same numbers."""
-    steps = 20_000
-    words = f"train --preset syn-medium --steps {steps} --record-every 1000 --json --batch-size 8"
-    words += " --record loss,attention_logits"
-    hurry = "import scansnap.dynamics.train as t; t.CHECKPOINT_SECONDS = 0.05; t.PIECE_SECONDS = 0.05; "
-    program = [sys.executable, "-c", hurry + PROGRAM[2]]
-    victim = subprocess.Popen([*program, *words.split(), "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    checkpoint = tmp_path / "r.zarr" / ".checkpoint.npz"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and victim.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    assert checkpoint.exists(), "the run ended before it could be killed"
-    with np.load(checkpoint) as content:
-        assert 0 < int(content["step"]) < steps
-    with pytest.raises(ss.StoreError, match="unfinished run"):
-        ss.load(tmp_path / "r.zarr")
-    for store in ("r.zarr", "whole.zarr"):
-        subprocess.run([*PROGRAM, *words.split(), "--store", store], cwd=tmp_path, check=True, capture_output=True)
-    resumed, whole = ss.load(tmp_path / "r.zarr"), ss.load(tmp_path / "whole.zarr")
-    for name in whole.data_vars:
-        assert np.array_equal(resumed[name], whole[name])
-    assert not checkpoint.exists()
 
 
 REFUSED = [

@@ -46,6 +46,12 @@ def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> Non
     assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
 
 
+def test_the_ratio_to_a_rate_of_zero_is_infinite() -> None:
+    grid = make_grid("syn-small", lr_y=[1.0, 2.0], lr_z=[0.0, 1.0], steps=2)
+    _, ratios = grid.coordinates()["lr_y_over_lr_z"]
+    assert ratios.tolist() == [[np.inf, np.inf], [1.0, 2.0]]
+
+
 def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:
     calls = list[Any]()
 
