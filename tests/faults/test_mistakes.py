@@ -16,7 +16,7 @@ from scansnap.corpus.count_job import cut_texts
 from scansnap.corpus.evidence import evidence
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
-from scansnap.dynamics.grid import make_grid
+from scansnap.dynamics.grid import cells, make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.compare import compare_runs
 from scansnap.monitor.verdict_rules import ROUNDED
@@ -50,6 +50,22 @@ def test_the_ratio_to_a_rate_of_zero_is_infinite() -> None:
     grid = make_grid("syn-small", lr_y=[1.0, 2.0], lr_z=[0.0, 1.0], steps=2)
     _, ratios = grid.coordinates()["lr_y_over_lr_z"]
     assert ratios.tolist() == [[np.inf, np.inf], [1.0, 2.0]]
+
+
+def test_a_cell_is_the_mean_of_the_runs_that_finished() -> None:
+    result = ss.sweep("syn-small", **OPTIONS, steps=2, seeds=range(3))
+    expected = result["loss"].isel(step=-1, seed=[0, 2]).mean().item()
+    result["loss"][..., 1, :], result["status"][..., 1] = np.nan, "diverged"
+    (cell,) = cells(result)
+    assert (cell["runs"], cell["ok"]) == (3, 2)
+    assert cell["loss"] == pytest.approx(expected)
+
+
+def test_settings_of_fewer_classes_are_recorded_too() -> None:
+    settings = {"one": ss.syn_medium(num_query=1), "two": ss.syn_medium(num_query=2)}
+    result = ss.sweep(settings, **{**OPTIONS, "record": "entropy"}, steps=1)
+    known = result["entropy"].isel(step=-1).notnull().squeeze().transpose("classes", "class")
+    assert known.values.tolist() == [[True, True, False, False], [True] * 4]
 
 
 def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:

@@ -149,7 +149,7 @@ def test_options_from_names() -> None:
 
 def test_parts_and_wholes() -> None:
     dish = Dish(degrees=90, fan=True, rack="high", name="tart")
-    assert dish.part(Heat) == Heat(degrees=90, fan=True)
+    assert Heat.of(dish) == Heat(degrees=90, fan=True)
     assert Dish.of(Heat(degrees=90, fan=True), rack="high", name="tart") == dish
     assert Heat.of(dish, fan=False) == Heat(degrees=90)
 
