@@ -20,8 +20,6 @@ import scansnap as ss
 from scansnap.cli.app import app, main
 from scansnap.results.provenance import commit
 
-PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
-
 
 def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command line, and more words, in this process, which saves importing torch for every command."""
@@ -37,14 +35,6 @@ def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-
-def test_the_program_is_installed(tmp_path) -> None:
-    """Once as a process of its own; a refusal leaves no stack trace there either."""
-    done = subprocess.run([*PROGRAM, "train", "--preset", "nosuch"], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("scansnap: unknown preset 'nosuch'")
-    assert "Traceback" not in done.stderr
 
 
 def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
@@ -78,8 +68,7 @@ def test_own_classes(tmp_path) -> None:
     assert "--lr-y, --lr-z, --steps must be given" in result.stderr
     line = "scansnap train --classes mine.toml --lr-y 5 --lr-z 10 --steps 100"
     assert f"try {line}, or the options of a preset" in result.stderr
-    assert run(*line.split()[1:], cwd=tmp_path).returncode == 0
-    result = run("train --classes mine.toml --lr-y 1 --lr-z 1 --steps 5", cwd=tmp_path)
+    result = run(*line.split()[1:], cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "results/train-mine-" in result.stdout
 
