@@ -26,6 +26,7 @@ from scansnap.dynamics import train as training
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import reproduce as page
+from scansnap.storage.files import MARK
 from scansnap.text.train import TextTraining
 from tests.faults.attacks import after_kills
 from tests.small_text import small_corpus
@@ -135,7 +136,7 @@ def test_reproduce_goes_on(capsys, monkeypatch) -> None:
     monkeypatch.setattr(page, "select", lambda *claims: select("lemma_6"))
     blank = page.html.png(Figure(figsize=(1, 1)))
     monkeypatch.setattr(page.html, "png", lambda figure: blank)
-    monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").touch())
+    monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").write_text(MARK))
     command, made, make = "reproduce --figures 8,9 --json", [], FigureRecipe.make
 
     def noted(recipe: FigureRecipe, **options: object) -> Any:
