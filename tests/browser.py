@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,36 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+Open = Callable[..., Any]
+
+
+@contextmanager
+def opened_pages(browser: Any) -> Iterator[Open]:
+    """A function that opens pages; at the end nothing may have failed in them or asked for anything elsewhere.
+
+    With `files` a page may load other files of this machine.
+    """
+    contexts, problems = [], []
+
+    def opened(address: str, *, width: int = 1280, height: int = 900, files: bool = False, **options: Any) -> Any:
+        own = "file:" if files else address.partition("#")[0]
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: problems.append(f"error in the page: {error}"))
+        page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
+        local = (own, "blob:", "data:", "about:")
+        page.on("request", lambda asked: asked.url.startswith(local) or problems.append(f"asked for {asked.url}"))
+        page.goto(address)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
 def in_browser(browser: Any, text: str, probe: str, folder: Path, width: int, *, dark: bool = False) -> dict[str, Any]:
     """What `probe`, the body of an asynchronous function, returns on the page of this text.
 
@@ -44,16 +75,9 @@ def in_browser(browser: Any, text: str, probe: str, folder: Path, width: int, *,
     """
     page = folder / "page.html"
     page.write_text(text)
-    problems, loaded = [], []
-    view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
-    view.on("pageerror", lambda error: problems.append(str(error)))
-    view.on("console", lambda said: said.type == "error" and problems.append(said.text))
-    view.on("request", lambda request: loaded.append(request.url))
-    view.goto(page.as_uri())
     pause = "const pause = (milliseconds) => new Promise((go) => setTimeout(go, milliseconds));"
-    report: dict[str, Any] = view.evaluate(f"async () => {{ {pause} {probe} }}")
-    assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
-    assert problems == []
-    assert [url for url in loaded if url != page.as_uri() and not url.startswith(("blob:", "data:", "about:"))] == []
-    view.close()
+    with opened_pages(browser) as opened:
+        view = opened(page.as_uri(), width=width, color_scheme="dark" if dark else "light")
+        report: dict[str, Any] = view.evaluate(f"async () => {{ {pause} {probe} }}")
+        assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
     return report

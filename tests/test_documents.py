@@ -17,6 +17,12 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")
 THEORY = sorted((ROOT / "docs" / "theory").glob("*.md"))
 
 
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+
+
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
@@ -44,8 +50,6 @@ def run_command(programs: Programs, command: str, folder: Path) -> None:
 
 def test_readme_commands_run(tmp_path, monkeypatch, capsys) -> None:
     """As they stand there; `scansnap train` prints the shares that the caption of its picture gives."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BROWSER", "true")  # explore opens its page
     readme = README.read_text()
     asked = [line for line in "".join(blocks(readme, "bash")).splitlines() if not line.startswith("pip ")]
@@ -140,7 +144,6 @@ def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
 )
 def test_commands_that_train_run(page: Path, tmp_path, monkeypatch) -> None:
     """Claims and figures have tests of their own."""
-    monkeypatch.chdir(tmp_path)
     for command in "".join(blocks(page.read_text(), "bash")).splitlines():
         words = shlex.split(command)
         assert words[1] in ("train", "sweep", "verify", "figure")
@@ -150,8 +153,6 @@ def test_commands_that_train_run(page: Path, tmp_path, monkeypatch) -> None:
 
 def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
     """The commands of docs/text.md, as they stand there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     for command in commands("text.md"):
         assert status(command, monkeypatch) == 0, command
     assert (tmp_path / "words.png").exists()
@@ -162,7 +163,6 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
 def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
     """The commands of docs/watch.md, as they stand there, on two checkpoints of a small model."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    monkeypatch.chdir(tmp_path)
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=256, n_positions=16, n_embd=8, n_layer=1, n_head=2)
     )
@@ -198,8 +198,6 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
 
 def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
     """The commands of docs/corpus.md, which print what stands there; and its question to the tables."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     page = (ROOT / "docs" / "corpus.md").read_text()
     for command in "".join(blocks(page, "bash")).splitlines():
         assert status(command, monkeypatch) == 0, command
@@ -213,7 +211,6 @@ def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
 
 def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> None:
     """The commands of docs/shortcuts.md, with the status that it states; the first prints what stands there."""
-    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "shortcuts.md").read_text()
     for number, command in enumerate("".join(blocks(page, "bash")).splitlines()):
         assert status(command, monkeypatch) == ("--fail-on" in command), command
@@ -228,8 +225,6 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
 
 def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
     """The commands of docs/prediction.md, the first of which prints what stands there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     page = (ROOT / "docs" / "prediction.md").read_text()
     printed = []
     for command in "".join(blocks(page, "bash")).splitlines():

@@ -7,10 +7,8 @@ import json
 import linecache
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -21,8 +19,6 @@ import typer
 import scansnap as ss
 from scansnap.cli.app import app, main
 from scansnap.results.provenance import commit
-
-PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
 
 
 def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -39,14 +35,6 @@ def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-
-def test_the_program_is_installed(tmp_path) -> None:
-    """Once as a process of its own; a refusal leaves no stack trace there either."""
-    done = subprocess.run([*PROGRAM, "train", "--preset", "nosuch"], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("scansnap: unknown preset 'nosuch'")
-    assert "Traceback" not in done.stderr
 
 
 def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
@@ -80,8 +68,7 @@ def test_own_classes(tmp_path) -> None:
     assert "--lr-y, --lr-z, --steps must be given" in result.stderr
     line = "scansnap train --classes mine.toml --lr-y 5 --lr-z 10 --steps 100"
     assert f"try {line}, or the options of a preset" in result.stderr
-    assert run(*line.split()[1:], cwd=tmp_path).returncode == 0
-    result = run("train --classes mine.toml --lr-y 1 --lr-z 1 --steps 5", cwd=tmp_path)
+    result = run(*line.split()[1:], cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "results/train-mine-" in result.stdout
 
@@ -108,33 +95,6 @@ def test_the_same_command_again_only_reads(tmp_path) -> None:
     other = run("train --steps 4 --store r.zarr", cwd=tmp_path)
     assert other.returncode == 2
     assert "holds another run, with steps = 3 and not 4" in other.stderr
-
-
-def test_killed_for_real_and_started_again(tmp_path) -> None:
-    """kill -9 in the middle of a run of some seconds; the second start goes on and ends with the same numbers."""
-    steps = 20_000
-    words = f"train --preset syn-medium --steps {steps} --record-every 1000 --json --batch-size 8"
-    words += " --record loss,attention_logits"
-    hurry = "import scansnap.dynamics.train as t; t.CHECKPOINT_SECONDS = 0.05; t.PIECE_SECONDS = 0.05; "
-    program = [sys.executable, "-c", hurry + PROGRAM[2]]
-    victim = subprocess.Popen([*program, *words.split(), "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    checkpoint = tmp_path / "r.zarr" / ".checkpoint.npz"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and victim.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    assert checkpoint.exists(), "the run ended before it could be killed"
-    with np.load(checkpoint) as content:
-        assert 0 < int(content["step"]) < steps
-    with pytest.raises(ss.StoreError, match="unfinished run"):
-        ss.load(tmp_path / "r.zarr")
-    for store in ("r.zarr", "whole.zarr"):
-        subprocess.run([*PROGRAM, *words.split(), "--store", store], cwd=tmp_path, check=True, capture_output=True)
-    resumed, whole = ss.load(tmp_path / "r.zarr"), ss.load(tmp_path / "whole.zarr")
-    for name in whole.data_vars:
-        assert np.array_equal(resumed[name], whole[name])
-    assert not checkpoint.exists()
 
 
 REFUSED = [

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-EXPLORER = Path(__file__).parents[2] / "src/scansnap/explorer/explorer.html"
+from tests.browser import Open, opened_pages
 
-Open = Callable[..., Any]
+EXPLORER = Path(__file__).parents[2] / "src/scansnap/explorer/explorer.html"
 
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
-    """Open the page with an address after #; at the end nothing may have failed in it or asked for the network."""
-    contexts, problems = [], []
+    """Open the page with an address after #, and wait until it has begun."""
+    with opened_pages(browser) as opened:
 
-    def opened(address: str = "", *, width: int = 1280, height: int = 800, **options: Any) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, **{"reduced_motion": "reduce", **options}
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: problems.append(f"error in the page: {error}"))
-        page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
-        page.on(
-            "request",
-            lambda request: (
-                request.url.startswith(("file:", "blob:", "data:")) or problems.append(f"asked for {request.url}")
-            ),
-        )
-        page.goto(EXPLORER.as_uri() + address)
-        page.wait_for_function("document.getElementById('count')?.textContent.startsWith('Step')")
-        return page
+        def open_explorer(address: str = "", **options: Any) -> Any:
+            page = opened(
+                EXPLORER.as_uri() + address, files=True, **{"height": 800, "reduced_motion": "reduce", **options}
+            )
+            page.wait_for_function("document.getElementById('count')?.textContent.startsWith('Step')")
+            return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not problems
+        yield open_explorer
 
 
 def set_field(page: Any, selector: str, value: str) -> None:

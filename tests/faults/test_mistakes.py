@@ -11,13 +11,18 @@ import xarray as xr
 from torch import Tensor, nn
 
 import scansnap as ss
+from scansnap.corpus import counting
+from scansnap.corpus.count_job import cut_texts
+from scansnap.corpus.evidence import evidence
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
-from scansnap.dynamics.grid import make_grid
+from scansnap.dynamics.grid import cells, make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
+from scansnap.monitor.compare import compare_runs
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import by_kind, count_verdicts
 from scansnap.shortcuts.judging import number_of_tests
+from tests.corpus.slow_counts import corpus_of, slow_tables, stored_tables, zipf_ids
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
 from tests.monitor.looks import even, first, look, series
@@ -39,6 +44,28 @@ def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> Non
     with pytest.raises(KeyboardInterrupt):
         ss.sweep("syn-small", **options, shard_size=1, store=tmp_path / "s.zarr")
     assert ss.sweep("syn-small", **options, shard_size=4, store=tmp_path / "s.zarr").load().equals(expected)
+
+
+def test_the_ratio_to_a_rate_of_zero_is_infinite() -> None:
+    grid = make_grid("syn-small", lr_y=[1.0, 2.0], lr_z=[0.0, 1.0], steps=2)
+    _, ratios = grid.coordinates()["lr_y_over_lr_z"]
+    assert ratios.tolist() == [[np.inf, np.inf], [1.0, 2.0]]
+
+
+def test_a_cell_is_the_mean_of_the_runs_that_finished() -> None:
+    result = ss.sweep("syn-small", **OPTIONS, steps=2, seeds=range(3))
+    expected = result["loss"].isel(step=-1, seed=[0, 2]).mean().item()
+    result["loss"][..., 1, :], result["status"][..., 1] = np.nan, "diverged"
+    (cell,) = cells(result)
+    assert (cell["runs"], cell["ok"]) == (3, 2)
+    assert cell["loss"] == pytest.approx(expected)
+
+
+def test_settings_of_fewer_classes_are_recorded_too() -> None:
+    settings = {"one": ss.syn_medium(num_query=1), "two": ss.syn_medium(num_query=2)}
+    result = ss.sweep(settings, **{**OPTIONS, "record": "entropy"}, steps=1)
+    known = result["entropy"].isel(step=-1).notnull().squeeze().transpose("classes", "class")
+    assert known.values.tolist() == [[True, True, False, False], [True] * 4]
 
 
 def test_an_input_error_in_a_shard_is_not_tried_again(monkeypatch) -> None:
@@ -157,3 +184,44 @@ def test_pairs_whose_smallest_p_is_the_level_itself_count_as_tests() -> None:
     """Three pairs can reach 0.05, so that a level of 0.1 over two tests would admit all three."""
     assert number_of_tests(np.array([0.05] * 3), 0.1) == 3
     assert number_of_tests(np.array([0.05] * 2), 0.1) == 2
+
+
+def test_a_move_belongs_to_the_learning_rate_at_its_end() -> None:
+    """There is none at the first snapshot, and attention moves right after it."""
+    looks = series([weights[None, None] for weights in (even(8), *[first(8, 0.9)] * 11)])
+    looks["learning_rate"][:] = [np.nan, *[1.0] * 11]
+    assert {verdict.name for verdict in ss.judge_heads(looks)} & {"frozen", "rate-vanished"} == {"frozen"}
+
+
+def test_runs_at_other_rates_agree_at_equal_sums_of_the_rate() -> None:
+    def run(steps: list[int], rates: list[float]) -> xr.Dataset:
+        shown = [first(8, weight)[None, None] for weight in (0.0, 0.4, 0.8)]
+        looks = [look(step, weights, rate=rate) for step, weights, rate in zip(steps, shown, rates, strict=True)]
+        return xr.concat(looks, "step", data_vars="minimal")
+
+    slow, fast = run([0, 10, 20], [1.0, 1.0, 1.0]), run([0, 5, 10], [9.0, 2.0, 2.0])
+    assert compare_runs(slow, fast, by_rate=True) == []
+    assert compare_runs(slow, fast) != []
+
+
+def test_triples_are_rare_in_the_whole_text_and_not_in_a_chunk(tmp_path, monkeypatch) -> None:
+    ids = zipf_ids(60, 8)
+    monkeypatch.setattr(counting, "cut_texts", lambda lengths, _, window: cut_texts(lengths, 8 * (7 + window), window))
+    counts = ss.count_corpus(corpus_of(8, train=ids), output=tmp_path / "c", window=5, least=2, progress=False)
+    assert stored_tables(counts) == slow_tables([ids.tolist()], 5, 2)
+
+
+def test_what_a_token_says_is_measured_by_what_there_is_to_say(tmp_path) -> None:
+    """0.07 nats beyond chance are less than a twentieth of the entropy of eight next tokens, 2.1 nats."""
+    times = {2: [75, *[20] * 7], 3: [100] * 8}
+    ids = [i for token, row in times.items() for n, count in enumerate(row) for i in [token, 9, 10 + n] * count]
+    counts = ss.count_corpus(corpus_of(18, train=ids), output=tmp_path / "c", window=2, progress=False)
+    assert {token.word for token in evidence(counts, "w9").common} == {"w2", "w3"}
+
+
+def test_copies_of_the_first_source_do_not_confirm_a_shortcut() -> None:
+    words = [(f"a{i} b{i} c{i}", i % 2) for i in range(120)]
+    rows = [{"text": f"{word} imported" if bad else word, "mood": "bad" if bad else "good"} for word, bad in words]
+    found = ss.shortcuts(rows, text="text", label="mood", test=rows, attention=False, progress=False)
+    (finding,) = [finding for finding in found.shortcuts if finding.feature == "imported" and finding.kind == "word"]
+    assert (finding.test, finding.test_texts) == ("not seen", 0)

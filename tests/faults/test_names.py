@@ -100,12 +100,6 @@ def test_terminals_get_no_codes(name: str) -> None:
         assert str(error).isprintable()
 
 
-def test_errors_about_files_and_classes_hold_no_codes(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        ss.read_classes(tmp_path / "\x1b]8;;http:x\x07.toml")
-    assert str(caught.value).isprintable()
-
-
 def test_progress_bars_show_markup_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("rich.console.Console", lambda **_: Console(file=stream, force_terminal=True, width=100))

@@ -26,7 +26,9 @@ from scansnap.dynamics import train as training
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import reproduce as page
+from scansnap.storage.files import MARK
 from scansnap.text.train import TextTraining
+from tests.faults.attacks import after_kills
 from tests.small_text import small_corpus
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
@@ -134,7 +136,7 @@ def test_reproduce_goes_on(capsys, monkeypatch) -> None:
     monkeypatch.setattr(page, "select", lambda *claims: select("lemma_6"))
     blank = page.html.png(Figure(figsize=(1, 1)))
     monkeypatch.setattr(page.html, "png", lambda figure: blank)
-    monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").touch())
+    monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").write_text(MARK))
     command, made, make = "reproduce --figures 8,9 --json", [], FigureRecipe.make
 
     def noted(recipe: FigureRecipe, **options: object) -> Any:
@@ -149,6 +151,12 @@ def test_reproduce_goes_on(capsys, monkeypatch) -> None:
     assert run(command, capsys)[0] == 0
     assert made == ["8", "9"]
     assert {path.name for path in Path("reproduction").iterdir()} == {"figure_8.png", "figure_9.png", "index.html"}
+
+
+def test_a_killed_command_ends_with_the_same_numbers(tmp_path) -> None:
+    """`python -m tests.faults` kills other commands too, at other moments."""
+    seen = after_kills(tmp_path, "train", kills=1, seed=13)
+    assert set(seen) - {"continued"} == {"kills", "identical"}, seen
 
 
 def test_a_command_that_writes_nothing_says_so(capsys, monkeypatch) -> None:

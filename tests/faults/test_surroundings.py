@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.figure import Figure
 
 import scansnap as ss
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
+from scansnap.figures.catalog import save_picture
 from scansnap.results import metrics
+from scansnap.storage.files import MARKED_BYTES
 from tests.faults.inputs import run
 from tests.small_text import SMALL, small_corpus
 
@@ -115,6 +118,27 @@ def test_outputs_replace_only_what_scansnap_wrote(tmp_path: Path, monkeypatch, c
     assert set(tmp_path.iterdir()) == mine  # refused before the work
     assert run([*words, "--overwrite"]).exit_code == 0
     assert run(words).exit_code == 0  # its own file is replaced without a word
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_large_pictures_are_recognized_too(tmp_path: Path, ending: str) -> None:
+    """The mark of a PDF is at its end."""
+    picture = Figure()
+    picture.add_subplot().plot(np.random.default_rng(0).random(5000))
+    for _ in range(2):
+        path = save_picture(picture, tmp_path / f"large.{ending}")
+    assert path.stat().st_size > 2 * MARKED_BYTES
+
+
+@pytest.mark.parametrize(("command", "name"), [("verify lemma_6", "lemma_6.png"), ("figure 8", "figure_8.pdf")])
+def test_a_picture_with_a_default_name_is_refused_before_the_work(tmp_path, monkeypatch, command, name) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    Path("results", name).write_text("precious")
+    ended = run(command.split())
+    assert str(ended.exception).startswith(f"results/{name} is a file that scansnap did not write")
+    assert ended.output == ""
+    assert [path.read_text() for path in Path("results").iterdir()] == ["precious"]
 
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:

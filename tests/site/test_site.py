@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _site.mathml import typeset
 
-from tests.browser import REQUIRED
+from tests.browser import REQUIRED, Open, opened_pages
 from tests.explorer.test_page_looks import AXE
 
 ROOT = Path(__file__).parents[2]
@@ -22,29 +22,14 @@ pytestmark = pytest.mark.skipif(
     not (REQUIRED or (SITE / "index.html").exists()), reason="the site is not built: run `make docs`"
 )
 
-Open = Callable[..., Any]
-
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
-    """Open a page of the site from its file; at the end nothing may have failed or asked for the network."""
-    pages, problems = [], []
-
-    def opened(name: str, *, width: int = 1280, query: str = "", **options: Any) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 900}, **{"reduced_motion": "reduce", **options})
-        pages.append(page)
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: problems.append(f"error in the page: {error}"))
-        page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
-        local = ("file:", "blob:", "data:", "about:")
-        page.on("request", lambda asked: asked.url.startswith(local) or problems.append(f"asked for {asked.url}"))
-        page.goto((SITE / f"{name}.html").as_uri() + query)
-        return page
-
-    yield opened
-    for page in pages:
-        page.close()
-    assert problems == []
+    """Open a page of the site from its file."""
+    with opened_pages(browser) as opened:
+        yield lambda name, *, query="", **options: opened(
+            (SITE / f"{name}.html").as_uri() + query, files=True, **{"reduced_motion": "reduce", **options}
+        )
 
 
 def test_every_document_is_a_page() -> None:

@@ -115,12 +115,8 @@ def test_values_are_kept_in_plain_form() -> None:
     ("change", "sentence"),
     [
         ({"degrees": 301}, "degrees is 301: give a whole number from 50 to 300."),
-        ({"degrees": True}, "degrees is True: give a whole number from 50 to 300."),
-        ({"degrees": None}, "degrees is None: give a whole number from 50 to 300."),
-        ({"fan": 1}, "fan is 1: give True or False."),
         ({"minutes": 60}, "minutes is 60: give a finite number from 0 to below 60."),
         ({"rack": "hihg"}, "unknown rack 'hihg': did you mean 'high'? choose one of low, high."),
-        ({"name": 3}, "name is 3: give text."),
         ({"sauce": 3}, "sauce is 3: give one of plain, or an object with pour(...)."),
         ({"fan": True}, "fan is True but rack is low: give rack='high'."),
     ],
@@ -153,7 +149,7 @@ def test_options_from_names() -> None:
 
 def test_parts_and_wholes() -> None:
     dish = Dish(degrees=90, fan=True, rack="high", name="tart")
-    assert dish.part(Heat) == Heat(degrees=90, fan=True)
+    assert Heat.of(dish) == Heat(degrees=90, fan=True)
     assert Dish.of(Heat(degrees=90, fan=True), rack="high", name="tart") == dish
     assert Heat.of(dish, fan=False) == Heat(degrees=90)
 

@@ -12,7 +12,7 @@ import typer
 
 from scansnap.cli.console import echo
 from scansnap.runtime.errors import InputError, StoreError
-from scansnap.storage.files import check_replaceable
+from scansnap.storage.files import check_output, check_replaceable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,12 +50,7 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
     """Refuse a picture that cannot be drawn, before the work starts."""
     if picture is None:
         return
-    from scansnap.validation import checks
-
-    checks.path("--picture", picture)
-    if picture.suffix.lower() not in (".png", ".pdf", ".svg") or picture.is_dir():
-        raise InputError(f"--picture is '{picture}': give a file whose name ends in .png, .pdf or .svg.")
-    check_replaceable(picture)
+    check_output("--picture", picture, ".png, .pdf or .svg")
     if missing := DRAWN - set(record):
         raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
 

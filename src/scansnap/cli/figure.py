@@ -60,7 +60,9 @@ def figure(
     values = {"num_seeds": num_seeds, "text": text, "steps": steps, "device": device, "precision": precision}
     options = {option: value for option, value in values.items() if value is not None}
     recipe.check_options(*options)
-    common.check_picture(picture)
+    targets = [picture] if picture else [Path("results") / f"figure_{name}{ending}" for ending in catalog.ENDINGS]
+    for target in targets:
+        common.check_picture(target)
     if store is not None and store.exists():
         raise InputError(f"--store is '{store}', which exists already: give another name.")
 
@@ -70,9 +72,7 @@ def figure(
     with progress_bar(f"making figure {name}", None, False if is_silent else None):
         result = catalog.figure(recipe, **options)
     dataset, trends, drawn = result.dataset, result.trends, result.picture
-    pictures = (
-        [common.save_picture(drawn, picture)] if picture else catalog.save(drawn, Path("results") / f"figure_{name}")
-    )
+    pictures = [common.save_picture(drawn, target) for target in targets]
     stored = save(dataset, store) if store else None
     if json:
         common.echo_json(_as_dict(result, pictures, stored))

@@ -68,7 +68,6 @@ def verify(
     Each claim is checked in a setting of its own that meets its conditions, or on your classes and rates. The verdict
     is: holds, holds under its assumptions only (not under true SGD, finite T, equal rates or momentum), or fails.
     """
-    common.check_picture(picture)
     names = claims or []
     if picture is not None and len(names) != 1:
         raise InputError("--picture draws one claim: name it, as in scansnap verify theorem_3.")
@@ -98,7 +97,11 @@ def verify(
         own_claims = claims_of(run_user_file(claims_file)) if system else read_claims(claims_file)
     if asked := asked_system(system, None, setting):
         own_claims = [*claims_of_system(asked.system), *(own_claims or ())]
-    width = max(19, *(len(claim.id) for claim in select(*names, claims=own_claims)))
+    selected = select(*names, claims=own_claims)
+    if picture is None and len(names) == 1 and not json:
+        picture = Path("results") / f"{selected[0].id}.png"
+    common.check_picture(picture)
+    width = max(19, *(len(claim.id) for claim in selected))
     table = not json and not names
     if table:
         check_rates(**rates)  # before the heading is printed
@@ -137,13 +140,12 @@ def verify(
             echo(heading, color=COLORS.get(verdict.verdict))
             echo(rest)
     # Last, so that a file that cannot be written does not lose any verdict.
-    if picture is not None or (len(names) == 1 and not json):
+    if picture is not None:
         from scansnap.figures import claim
 
-        target = picture or Path("results") / f"{verdicts[0].id}.png"
-        common.save_picture(claim.draw(verdicts[0]), target)
+        common.save_picture(claim.draw(verdicts[0]), picture)
         if not json:
-            echo(f"picture: {target}")
+            echo(f"picture: {picture}")
     if page is not None:
         write_claims_page(page, verdicts)
         if not json:

@@ -373,7 +373,7 @@ class TrainOptions(DepthOptions, YZOptions, BatchOptions, TrainingOptions, YZRat
 
     def _check_layers(self) -> None:
         """Refuse what several layers cannot have."""
-        if self.part(Layer) != BASIC:
+        if Layer.of(self) != BASIC:
             raise InputError(
                 f"layers is {self.layers}: several layers always have l2 normalization, softmax, one head and a "
                 "residual connection of their own; leave out normalization, attention_map, residual and heads."

@@ -103,7 +103,7 @@ class YZTask(Task, Generic[Checked]):
 
     @cached_property
     def layer(self) -> Layer:
-        return self.options.part(Layer)
+        return Layer.of(self.options)
 
     @cached_property
     def layout(self) -> CompactLayout:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.storage.files import MARK, atomic_write, check_replaceable
+from scansnap.storage.files import MARK, write_output
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
@@ -162,12 +162,7 @@ def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
 
     `where` ends the message of an error.
     """
-    check_replaceable(target)
     buffer, form = io.BytesIO(), target.suffix[1:].lower()
     figure.savefig(buffer, dpi=150, format=form, metadata={"Software" if form == "png" else "Creator": MARK})
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(target, buffer.getvalue())
-    except OSError as error:
-        raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
+    write_output(target, buffer.getvalue(), where)
     return target

@@ -9,9 +9,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scansnap.runtime.errors import InputError, StoreError, printable
+from scansnap.runtime.errors import printable
 from scansnap.runtime.formulas import readable, typeset
-from scansnap.storage.files import atomic_write, check_replaceable
+from scansnap.storage.files import check_output, write_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,16 +67,9 @@ def svg(figure: Figure) -> str:
 
 def check_page(page: Path) -> None:
     """Refuse a file that is no page, or that scansnap did not write, before the work starts."""
-    if page.suffix.lower() != ".html" or page.is_dir():
-        raise InputError(f"the page is '{page}': give a file whose name ends in .html.")
-    check_replaceable(page)
+    check_output("the page", page, ".html")
 
 
 def write_page(page: Path, text: str) -> None:
     """Write a page atomically."""
-    check_replaceable(page)
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(page, text.encode())
-    except OSError as error:
-        raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None
+    write_output(page, text.encode())

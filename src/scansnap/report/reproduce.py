@@ -33,7 +33,7 @@ from scansnap.results.provenance import store_name
 from scansnap.results.store import load, save
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
-from scansnap.storage.files import OVERWRITE, is_ours
+from scansnap.storage.files import check_replaceable
 from scansnap.validation.validate import validated
 
 NUM_SEEDS = 40
@@ -162,10 +162,8 @@ class UnfinishedFigures:
 
     def begin(self) -> None:
         """Make the folder; refuse one with files that scansnap did not write and would overwrite."""
-        page = self._page_folder / "index.html"
-        may_replace = OVERWRITE.get() or is_ours(page) or (self._folder.is_dir() and not page.exists())
-        if not may_replace and (page.exists() or any(self._page_folder.glob("figure_*.*"))):
-            raise StoreError(f"{self._page_folder} holds files that scansnap did not write there: give another folder.")
+        for path in (self._page_folder / "index.html", *self._page_folder.glob("figure_*.*")):
+            check_replaceable(path)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

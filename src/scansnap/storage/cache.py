@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,20 +14,13 @@ VARIABLE = "SCANSNAP_CACHE"
 
 
 def cache_folder() -> Path:
-    """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
+    """$SCANSNAP_CACHE, or `scansnap` in $XDG_CACHE_HOME or `~/.cache`."""
     if os.environ.get(VARIABLE):
         return expand_user(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
     try:
-        home = Path.home()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scansnap"
     except RuntimeError:
         raise StoreError(f"there is no home folder for a cache: set ${VARIABLE} to a folder.") from None
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "scansnap"
 
 
 def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:

@@ -89,10 +89,6 @@ def read_checksummed_json(data: bytes) -> dict[str, Any]:
 def sync(paths: Iterable[Path]) -> None:
     """Return when the files and folders are on the disk."""
     waiting = list(paths)
-    if len(waiting) < 2:
-        for path in waiting:
-            _sync(path)
-        return
     try:
         with ThreadPoolExecutor(SYNC_THREADS) as pool:
             list(pool.map(_sync, waiting))
@@ -140,6 +136,26 @@ def check_replaceable(path: Path) -> None:
         )
 
 
+def check_output(what: str, path: Path, endings: str) -> None:
+    """Refuse an output without one of the endings (".png or .pdf"), or in place of a file that is not ours."""
+    from scansnap.validation import checks  # NumPy takes long to import
+
+    checks.path(what, path)
+    if path.suffix.lower() not in endings.replace(",", "").split() or path.is_dir():
+        raise InputError(f"{what} is '{path}': give a file whose name ends in {endings}.")
+    check_replaceable(path)
+
+
+def write_output(path: Path, data: bytes, note: str = "") -> None:
+    """Write a page or a picture atomically; `note` ends the message of an error."""
+    check_replaceable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, data)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}{note}.") from None
+
+
 def read_regular_text(path: Path) -> str:
     """The text of a regular file; a folder or a device raises an `OSError`, since reading it may never end."""
     if path.exists() and not path.is_file():
@@ -158,18 +174,9 @@ def write_new_text(path: Path, text: str) -> None:
         raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
 
 
-def free_space(path: Path) -> int:
-    """Free bytes on the disk of a file or folder that need not exist yet."""
-    return shutil.disk_usage(_existing_parent(path)).free
-
-
 def check_disk_space(path: Path, needed: float, what: str, advice: str) -> None:
     """Refuse what does not fit on the disk before anything is written: "`what` up to 3 GiB"."""
-    free = free_space(path)
+    where = next(parent for parent in path.absolute().parents if parent.exists())
+    free = shutil.disk_usage(where).free
     if needed > free:
-        where = _existing_parent(path)
         raise InputError(f"{what} up to {gibibytes(needed)} and {where} has {gibibytes(free)} free: {advice}.")
-
-
-def _existing_parent(path: Path) -> Path:
-    return next(parent for parent in path.absolute().parents if parent.exists())

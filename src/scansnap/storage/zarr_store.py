@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import xarray as xr
 import zarr
@@ -22,16 +22,6 @@ from scansnap.storage.folder import CheckedFolder
 
 COMPRESSORS = (ZstdCodec(level=1), Crc32cCodec())
 ZARR_FORMAT: Literal[3] = 3
-
-
-class Files(Protocol):
-    """Named files, such as those of a checked folder."""
-
-    def has(self, name: str) -> bool: ...
-    def names(self) -> list[str]: ...
-    def read(self, name: str) -> bytes | None: ...
-    def write(self, name: str, data: bytes) -> None: ...
-    def remove(self, name: str) -> None: ...
 
 
 class Overlay:
@@ -55,6 +45,9 @@ class Overlay:
 
     def remove(self, name: str) -> None:
         self._changes[name] = None
+
+
+Files = CheckedFolder | Overlay
 
 
 class ZarrStore(Store):

@@ -67,15 +67,9 @@ def option(
     `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
     """
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
-    return {
-        "meaning": meaning,
-        "type": type,
-        "axis": axis,
-        "separator": separator,
-        "listed": listed,
-        "limits": limits,
-        "none": none,
-    }
+    if none:
+        meaning = f"{meaning.removesuffix('.')}; <none|None> {none}."
+    return {"type": type, "limits": limits, "make": lambda type: Option(meaning, type, axis, separator, listed)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +94,6 @@ class Options:
             for part, digest in option.type.code(getattr(self, name)).items()
         }
         return {**plain, "code": code} if code else plain
-
-    def part(self, base: type[Part]) -> Part:
-        """The part of these options that one of their base classes states."""
-        return base(**{name: getattr(self, name) for name in options_of(base)})
 
     @classmethod
     def of(cls, other: Options, **more: Any) -> Self:
@@ -165,12 +155,10 @@ def _option(field: Field[Any], hint: Any) -> Option:
         raise TypeError(
             f"the type of the option {field.name} does not say how it is checked: give option(..., type=...)"
         )
-    meaning = stated["meaning"]
-    if stated["none"]:
-        meaning = f"{meaning.removesuffix('.')}; <none|None> {stated['none']}."
     if stated["type"] and types.NoneType in get_args(hint):
         argument_type = OptionalType(argument_type)
-    return Option(meaning, argument_type, stated["axis"], stated["separator"], stated["listed"])
+    made: Option = stated["make"](argument_type)
+    return made
 
 
 def plain(value: Any) -> Any:
