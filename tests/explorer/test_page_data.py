@@ -246,8 +246,8 @@ GARBAGE = {
     "#changes=5:no_option=1": "changes names “no_option”",
     "#class=0": "class is “0”",
     "#batch_size=4096&seq_len=4096": "",
-    f"#{HOSTILE}": "in the address is not known",
-    "#" + "x" * 100_000: "in the address is not known",
+    f"#{HOSTILE}": "in the address is unknown",
+    "#" + "x" * 100_000: "in the address is unknown",
 }
 
 

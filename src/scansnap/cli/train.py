@@ -232,8 +232,8 @@ def _run(
         return
     for run in runs[: common.SHOWN_RUNS]:
         echo(_run_in_words(run))
-        if "story" in run:
-            echo(f"  {run['story']}")
+        for sentence in run.get("story", ()):
+            echo(f"  {sentence}")
     if len(runs) > common.SHOWN_RUNS:
         echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
     if len(told := [run for run in runs if "story" in run]) > 1:
@@ -260,11 +260,10 @@ def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
 
 
 def _run_in_words(run: dict[str, Any]) -> str:
-    """The rates, the seed, the status and the first and last measures of a run."""
+    """The rates, the seed, and the first and last measures of a run; those of attention only if no story tells them."""
     options = f"{run['options']}, " if run["options"] else ""
-    parts = [
-        f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, {options}seed {run['seed']}): {run['status']}"
-    ]
+    name = f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, {options}seed {run['seed']})"
+    parts = [] if run["status"] == "ok" else [run["status"]]
     if "diverged_step" in run:
         parts[0] += f" at step {run['diverged_step']}"
     labels = {"loss": "loss", "fresh_loss": "loss on fresh data"}
@@ -272,8 +271,9 @@ def _run_in_words(run: dict[str, Any]) -> str:
         labels |= {"favored_entropy": "entropy on favored tokens", "favored": "attention on favored tokens"}
     else:
         labels |= {"entropy": "entropy on distinct tokens", "common": "attention on common tokens"}
-    for key, label in {**labels, "top": "largest attention (mean of classes)"}.items():
+    labels["top"] = "largest attention (mean of classes)"
+    for key, label in labels.items():
         first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
-        if first is not None:
+        if first is not None and not ("story" in run and key in {"favored", "common", "top"}):
             parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")
-    return "; ".join(parts)
+    return f"{name}: {'; '.join(parts)}"

@@ -92,8 +92,11 @@ class Story:
     evidence: str  # as status and moved_since, of the pattern that stayed least after its snap, or of one without
     unit: str  # "step" or "time"
 
-    def __str__(self) -> str:
-        return "; ".join([*self._kinds(), self.scan, self._win(), self._snap()])
+    @property
+    def sentences(self) -> list[str]:
+        """What attention did, one fact each: the kinds of tokens if none is distinct, the scan, the winners, the snap."""
+        facts = [*self._kinds(), self.scan, self._win(), self._snap()]
+        return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
     def _kinds(self) -> list[str]:
         if not self.most_distinct:
@@ -236,7 +239,7 @@ def _listed(names: list[str]) -> str:
 def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """One entry per run: first and last loss, accuracy, entropy, where attention went, and when it scanned and snapped.
 
-    `story` says the last in words; it is there if attention was recorded at least twice.
+    `story` says the last in sentences; it is there if attention was recorded at least twice.
     """
     axis = record_dimension(dataset)
     ends = dataset.isel({axis: [0, -1]})
@@ -257,7 +260,7 @@ def _told(story: Story) -> dict[str, Any]:
         "snap_status": story.status,
         "moved_since": story.moved_since,
         "winners": [vars(winner) for winner in story.winners],
-        "story": str(story),
+        "story": story.sentences,
     }
 
 
