@@ -94,7 +94,7 @@ class Story:
 
     @property
     def sentences(self) -> list[str]:
-        """What attention did, one fact each: the kinds of tokens if none is distinct, the scan, the winners, the snap."""
+        """What attention did, one fact each: the most distinct tokens if none is distinct, scan, winners, snap."""
         facts = [*self._kinds(), self.scan, self._win(), self._snap()]
         return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
