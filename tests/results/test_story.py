@@ -88,6 +88,11 @@ def test_what_hardly_moved_is_told_with_advice() -> None:
     assert story.sentences[-1].endswith("): train longer, or with a larger lr_z.")
 
 
+def test_common_tokens_that_kept_their_share_stayed_there() -> None:
+    story = stories(_result([[0.5, 0.5], [0.499, 0.501]], ["common", "distinct"]))[0]
+    assert story.sentences[0] == "Common tokens lost less than 1% of attention: their share stayed at 50%."
+
+
 def test_without_common_tokens_it_says_so() -> None:
     story = stories(_result([[0.5, 0.5], [0.4, 0.6]], ["distinct", "distinct"]))[0]
     assert story.scan_step is None

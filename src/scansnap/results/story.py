@@ -109,7 +109,8 @@ class Story:
         """When and how far the tokens that should lose did, in words."""
         if self.losers_first is None or self.losers_last is None:
             return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
-        shares = f"their share went from {self.losers_first:.0%} to {self.losers_last:.0%}"
+        first, last = f"{self.losers_first:.0%}", f"{self.losers_last:.0%}"
+        shares = f"their share stayed at {last}" if first == last else f"their share went from {first} to {last}"
         if self.scan_step is None:
             return f"{self.losers} lost less than {LOST:.0%} of attention: {shares}"
         return f"{self.losers} lost attention from {_moment(self.scan_step, self.unit)} on: {shares}"
