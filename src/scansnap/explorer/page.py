@@ -57,7 +57,7 @@ USUAL = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100}
 """What the page begins with where `train` has no default."""
 
 VISIBLE = {"lr_y": 5.0, "lr_z": 10.0, "momentum": 0.9, "steps": 60}
-"""What the page begins with for the user's own classes: small ones visibly scan and snap."""
+"""Options with which small classes visibly scan and snap; the page begins with them for the user's own classes."""
 
 SCRIPT = """
 export default {
