@@ -37,6 +37,7 @@ nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
+nb_output_stderr = "remove"  # progress
 nb_merge_streams = True
 nb_ipywidgets_js = {}  # its scripts would come from the network
 

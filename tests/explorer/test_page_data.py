@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +27,7 @@ next_token = "bone"
 tokens = ["the", "dog"]
 probs = [0.25, 0.75]
 """
+GUIDE = (Path(__file__).parents[2] / "docs/explore.md").read_text(encoding="utf-8")
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">'
 
 
@@ -117,18 +119,19 @@ def test_the_query_map(open_page: Open) -> None:
 
 
 def test_which_word_wins(open_page: Open) -> None:
+    """The sentences of docs/explore.md."""
     page = open_page("#classes=words&lr_y=5&lr_z=10&momentum=0.9&steps=60", height=500)
     page.click("summary:has-text('which word wins')")
-    page.fill(
-        "#sentences", "pets: the dog and the dog\npets: a dog on the mat\nfood: the soup and the soup\nfood: a hot soup"
-    )
+    (sentences,) = re.findall(r"^```text\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    page.fill("#sentences", sentences)
     page.fill("#speed", "8")
     page.click("text=Train on these sentences")
     wait_for_text(page, ".about", "Your own: K = 2 classes")
     page.wait_for_function("scrollY === 0")  # the pictures are seen
     wait_for_step(page, 60)
-    assert page.locator(".leader").all_text_contents()[0].startswith("most: dog")
-    assert page.locator(".leader").all_text_contents()[1].startswith("most: soup")
+    pets, cooking = page.locator(".leader").all_text_contents()
+    assert pets.startswith("most: dog")
+    assert cooking.startswith(("most: butter", "most: pan"))  # each is there twice
     page.fill("#sentences", "no label here")
     page.click("text=Train on these sentences")
     assert "line 1 has no label" in message(page)
@@ -246,8 +249,8 @@ GARBAGE = {
     "#changes=5:no_option=1": "changes names “no_option”",
     "#class=0": "class is “0”",
     "#batch_size=4096&seq_len=4096": "",
-    f"#{HOSTILE}": "in the address is not known",
-    "#" + "x" * 100_000: "in the address is not known",
+    f"#{HOSTILE}": "in the address is unknown",
+    "#" + "x" * 100_000: "in the address is unknown",
 }
 
 
@@ -272,6 +275,13 @@ def answers_in_a_sentence(page: Any, address: str) -> None:
     assert sentence.endswith(".")
     assert page.evaluate("window.hacked") is None
     still_works(page)
+
+
+def test_the_address_of_the_guide_opens(open_page: Open) -> None:
+    (address,) = re.findall(r"^    (#\S+)$", GUIDE, re.MULTILINE)
+    page = open_page(address)
+    wait_for_step(page, 40)
+    assert not page.query_selector(".messages.on")
 
 
 def test_a_class_beyond_the_last_shows_the_last(open_page: Open) -> None:

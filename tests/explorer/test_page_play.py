@@ -196,7 +196,7 @@ def test_theory_lies_over_what_is_measured(open_page: Open) -> None:
     wait_for_text(page, ".leader", "as predicted")
     assert "true SGD" in page.text_content("section[aria-label^=Theory]")
     page.click("#keep")
-    wait_for_text(page, "#keep", "Kept: η_Y = 1")
+    wait_for_text(page, "#keep", "Kept: decoder rate 1")
 
 
 def test_the_tour_asks_and_then_plays(open_page: Open) -> None:
@@ -227,10 +227,10 @@ def test_published_figures_are_the_librarys(open_page: Open) -> None:
     page = open_page()
     labels = page.eval_on_selector_all("#figure option", "options => options.map(o => o.textContent)")
     for label, name in {
-        "Figure 4: left: η_Y = 1": "syn-small",
-        "Figure 4: right: η_Y = 10": "syn-small-fast-decoder",
-        "Figure 5: η_Y = η_Z = 0.5": "syn-small-adam",
-        "Figure 6: 3 queries, η_Y = 2, η_Z = 1": "syn-medium",
+        "Figure 4: left: decoder rate 1": "syn-small",
+        "Figure 4: right: decoder rate 10": "syn-small-fast-decoder",
+        "Figure 5: both rates 0.5": "syn-small-adam",
+        "Figure 6: 3 queries, decoder rate 2, attention rate 1": "syn-medium",
     }.items():
         page.select_option("#figure", index=labels.index(label))
         experiment = ss.PUBLISHED[name]
@@ -251,7 +251,7 @@ def test_the_phase_map_fills_in_and_loads_a_cell(open_page: Open) -> None:
     page.focus("#map")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowRight")
-    assert "η_Y = 0.25, η_Z = 0.25" in page.text_content(".phase-map [role=status]")
+    assert "decoder rate 0.25, attention rate 0.25" in page.text_content(".phase-map [role=status]")
     page.keyboard.press("Enter")
     wait_for_address(page, "lr_y=0.25&lr_z=0.25")
     page.select_option("#map-axes", "ratio,K")

@@ -116,7 +116,7 @@ def test_phases_in_words() -> None:
     answers = ask("phase", [{"classes": plain(classes), "options": for_engine(**o), "steps": s} for o, s in runs])
     assert answers[0] == {"name": "start", "words": "start: attention has hardly moved"}
     assert answers[1] == {"name": "scanning", "words": "scanning: common tokens are losing"}
-    assert answers[2] == {"name": "snapping", "words": "snapping: attention moves at 12% of its fastest"}
+    assert answers[2] == {"name": "snapping", "words": "snapping: attention moves at 12% of its peak speed"}
     for (options, count), answer in zip(runs, answers, strict=True):
         gap = 2 ** max(0, int(math.log2(count)) - 7)
         result = ss.train(classes, **options, steps=count // gap * gap, record_every=gap, dtype="float64")
@@ -124,7 +124,7 @@ def test_phases_in_words() -> None:
         assert answer.get("step") == story.snap_step
         if story.snap_step is not None:
             name = {"frozen": "snapped", "slowed": "slowed"}[story.status]
-            when = f"{story.snap_step:g} (looked at every {gap})" if gap > 1 else f"{story.snap_step:g}"
+            when = f"{story.snap_step:g} (checked every {gap} steps)" if gap > 1 else f"{story.snap_step:g}"
             words = f"{'by' if gap > 1 else 'at'} step {when}, {story.moved_since:.0%} of attention moved since"
             assert (answer["name"], answer["words"]) == (name, f"{name} {words}")
     assert [answer["name"] for answer in answers[-4:]] == ["slowed", "slowed", "snapped", "snapped"]

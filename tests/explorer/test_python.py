@@ -66,6 +66,10 @@ def test_the_page_reads_an_address_as_it_was_meant() -> None:
         assert answer["options"] == expected
 
 
+def test_own_classes_without_options_open_where_they_visibly_snap() -> None:
+    assert address_of(ss.syn_small(), {}).endswith("&lr_y=5&lr_z=10&steps=60&momentum=0.9")
+
+
 @needs_node
 def test_published_settings_can_be_explored() -> None:
     settings = [(experiment.classes_name, experiment.options) for experiment in PUBLISHED.values()]

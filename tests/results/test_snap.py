@@ -25,8 +25,8 @@ def test_a_pattern_that_stops_is_frozen_from_its_last_move() -> None:
     assert snap.peak_rate == pytest.approx(0.004)
     assert snap.later_records == 16
     assert str(snap) == (
-        "frozen at step 400: at most 0.004 of attention moved per step, around step 200; over the 16 records after it "
-        "never more than 2% of that"
+        "frozen at step 400: attention moved fastest around step 200, at 0.004 per step; over the next 16 records it "
+        "moved at most 2% as fast"
     )
 
 
@@ -40,7 +40,7 @@ def test_one_late_move_undoes_a_snap() -> None:
 def test_a_slow_decline_is_not_yet_a_snap() -> None:
     snap = find_snap(STEPS, np.append(np.nan, 0.4 / np.arange(1, 21) ** 0.5))
     assert snap.status == "not yet"
-    assert "at the end still 22% of that, where at most 10% is frozen" in str(snap)
+    assert "at the end it still moves 22% as fast; a snap needs at most 10%" in str(snap)
 
 
 def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
@@ -48,10 +48,10 @@ def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
     assert find_snap(STEPS, still).step == 1600
     brief = find_snap(STEPS, moved(*[0.3] * 17, 0.001))
     assert brief.status == "not yet"
-    assert str(brief).endswith("at most 10% of that over the last 15% of the steps only, needed: 20%")
-    assert str(find_snap(STEPS, moved(*[0.3] * 18, 0.001))).endswith("for the last 2 records only, needed: 3")
-    assert str(find_snap(STEPS, moved(*[0.3] * 19, 0.001))).endswith("for the last record only, needed: 3")
-    assert str(find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4])) == "too short to tell: changes seen: 3, needed: 4"
+    assert str(brief).endswith("at most 10% as fast over the last 15% of the steps only; a snap needs 20%")
+    assert str(find_snap(STEPS, moved(*[0.3] * 18, 0.001))).endswith("for the last 2 records only; a snap needs 3")
+    assert str(find_snap(STEPS, moved(*[0.3] * 19, 0.001))).endswith("for the last record only; a snap needs 3")
+    assert str(find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4])).startswith("too short to tell: 3 changes")
     assert find_snap(STEPS[:1], [np.nan]).status == "too short"
 
 
@@ -107,7 +107,7 @@ def test_a_pattern_stays_if_it_moves_little_after_its_snap() -> None:
         snap = find_snap(STEPS, np.append(np.nan, np.abs(np.diff(place))), patterns)
         assert (snap.step, snap.status) == (200, status)
         assert (snap.until, snap.since) == pytest.approx((0.4, 16 * abs(later)))
-    assert str(snap).endswith("never more than 3% of that, but 8.2% of attention moved after it where 40.0% had before")
+    assert str(snap).endswith("it moved at most 3% as fast; 8.2% of it moved after that, 40.0% before")
 
 
 def test_declines_that_stop_and_do_not_stop() -> None:

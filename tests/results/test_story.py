@@ -40,10 +40,11 @@ def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
     assert [(w.token, w.kind, w.next_token) for w in story.winners] == [("b", "distinct", "end")]
     assert story.winners[0].share == pytest.approx(0.8)
     assert story.snap_step is None
-    assert str(story).startswith(
-        "common tokens lost attention from step 6 on: their share went from 50% to 10%; most attended: token b for "
-        "next token end (distinct, 80%); no snap (not yet: "
-    )
+    assert story.sentences[:2] == [
+        "Common tokens lost attention from step 6 on: their share went from 50% to 10%.",
+        "Most attended: token b for next token end (distinct, 80%).",
+    ]
+    assert story.sentences[2].startswith("No snap (not yet: ")
 
 
 def test_a_run_has_snapped_when_its_last_pattern_has_frozen() -> None:
@@ -55,7 +56,7 @@ def test_a_run_has_snapped_when_its_last_pattern_has_frozen() -> None:
     assert stories(early)[0].snap_step == 4
     story = stories(both)[0]
     assert (story.snap_step, story.frozen, story.patterns) == (6, 2, 2)
-    assert str(story).endswith("snapped at step 6 (0% of attention moved after that)")
+    assert story.sentences[-1] == "Attention snapped at step 6 (0% of attention moved after that)."
 
 
 def test_a_pattern_that_slides_back_has_only_slowed() -> None:
@@ -64,7 +65,7 @@ def test_a_pattern_that_slides_back_has_only_slowed() -> None:
     slide = [[0.1 + 0.005 * k, 0.9 - 0.005 * k] for k in range(1, 61)]
     still = _result([*there, *[[0.1, 0.9]] * 60], ["common", "distinct"])
     sliding = _result([*there, *slide], ["common", "distinct"])
-    assert str(stories(sliding)[0]).endswith("slowed at step 4, but 30% of attention moved after that")
+    assert stories(sliding)[0].sentences[-1] == "Attention slowed at step 4, but 30% of attention moved after that."
     both = xr.concat([still, sliding], "class", data_vars="all", coords="minimal", compat="override")
     both = both.assign_coords(next_token_name=("class", ["x", "y"]))
     story = stories(both)[0]
@@ -75,27 +76,32 @@ def test_a_pattern_that_slides_back_has_only_slowed() -> None:
 def test_the_second_is_named_where_it_is_close() -> None:
     kinds = ["common", "distinct", "distinct"]
     close, clear = (stories(_result([[0.5, 0.3, 0.2], last], kinds))[0] for last in ([0.1, 0.46, 0.44], [0, 0.6, 0.4]))
-    assert "token b for next token end (distinct, 46%; token c is close with 44%);" in str(close)
-    assert "token b for next token end (distinct, 60%);" in str(clear)
+    assert "Most attended: token b for next token end (distinct, 46%; token c is close with 44%)." in close.sentences
+    assert "Most attended: token b for next token end (distinct, 60%)." in clear.sentences
     assert (clear.winners[0].second, clear.winners[0].second_share) == ("c", pytest.approx(0.4))
 
 
 def test_what_hardly_moved_is_told_with_advice() -> None:
     story = stories(_result([[0.5, 0.5], *[[0.48, 0.52]] * 5], ["common", "distinct"]))[0]
-    assert "common tokens lost attention from step 2 on: " in str(story)
-    assert "no snap (hardly moved: less than 5% of attention in all" in str(story)
-    assert str(story).endswith("): train longer, or with a larger lr_z")
+    assert story.sentences[0].startswith("Common tokens lost attention from step 2 on: ")
+    assert story.sentences[-1].startswith("No snap (hardly moved: less than 5% of attention in all")
+    assert story.sentences[-1].endswith("): train longer, or with a larger lr_z.")
+
+
+def test_common_tokens_that_kept_their_share_stayed_there() -> None:
+    story = stories(_result([[0.5, 0.5], [0.499, 0.501]], ["common", "distinct"]))[0]
+    assert story.sentences[0] == "Common tokens lost less than 1% of attention: their share stayed at 50%."
 
 
 def test_without_common_tokens_it_says_so() -> None:
     story = stories(_result([[0.5, 0.5], [0.4, 0.6]], ["distinct", "distinct"]))[0]
     assert story.scan_step is None
-    assert str(story).startswith("no token is common to several next tokens; ")
+    assert story.sentences[0] == "No token is common to several next tokens."
 
 
 def test_common_tokens_that_gain_did_not_lose() -> None:
     story = stories(_result([[0.5, 0.5], [0.6, 0.4]], ["common", "distinct"]))[0]
-    assert "common tokens lost less than 1% of attention: their share went from 50% to 60%" in str(story)
+    assert "Common tokens lost less than 1% of attention: their share went from 50% to 60%." in story.sentences
 
 
 def test_a_real_run_scans_and_snaps() -> None:
@@ -105,9 +111,8 @@ def test_a_real_run_scans_and_snaps() -> None:
     assert 30 <= facts["snap_step"] <= 40
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
     assert (facts["snap_status"], facts["moved_since"]) == ("frozen", pytest.approx(0.02, abs=0.01))
-    assert facts["story"].endswith(
-        f"snapped at step {facts['snap_step']:g} ({facts['moved_since']:.0%} of attention moved after that)"
-    )
+    moved = f"{facts['moved_since']:.0%} of attention moved after that"
+    assert facts["story"][-1] == f"Attention snapped at step {facts['snap_step']:g} ({moved})."
 
 
 def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:
@@ -122,20 +127,18 @@ def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:
     assert np.isfinite([facts["favored_entropy_first"], facts["favored_entropy_last"]]).all()
     assert facts["favored_last"] > facts["favored_first"] + 0.1
     best = theory.distinctness(probs).argmax(1)
-    assert facts["story"].startswith(
-        "classes share every token, so none is distinct; the most distinct: "
-        + ", ".join(
-            f"token {token} for next token {n}" + _degree(probs, k)
-            for k, (token, n) in enumerate(zip(best, [15, 16, 17], strict=True))
-        )
-    )
-    assert "; tokens that are not favored lost attention from step " in facts["story"]
+    kinds, scan, winners, _ = facts["story"]
+    named = [
+        f"token {token} for next token {n}{_degree(probs, n - 15)}" for token, n in zip(best, (15, 16, 17), strict=True)
+    ]
+    assert kinds == f"Classes share every token, so none is distinct; the most distinct: {', '.join(named)}."
+    assert scan.startswith("Tokens that are not favored lost attention from step ")
     favored = ss.measure.favored(run)
     for n, winner in enumerate(facts["winners"]):
         assert bool(favored.isel({"class": n}).sel(token=int(winner["token"])))
         assert winner["distinctness"] == pytest.approx(theory.distinctness(probs)[n, int(winner["token"])])
-        assert f"(common, distinctness {winner['distinctness']:.2f}, " in facts["story"]
-    assert "nan" not in facts["story"]
+        assert f"(common, distinctness {winner['distinctness']:.2f}, " in winners
+    assert "nan" not in " ".join(facts["story"])
 
 
 def _degree(probs: np.ndarray, n: int) -> str:
@@ -146,7 +149,7 @@ def test_classes_that_are_alike_have_no_favored_token() -> None:
     probs = np.tile([0.5, 0.3, 0.2, 0, 0, 0, 0], (2, 1))
     alike = ss.SequenceClasses(probs=probs, query=[3, 4], next_token=[5, 6], vocab_size=7)
     facts = summarize(ss.train(alike, lr_y=1.0, lr_z=1.0, steps=4))[0]
-    assert "no token is favored by any class" in facts["story"]
+    assert "No token is favored by any class." in facts["story"]
     assert facts["favored_entropy_first"] is None
 
 

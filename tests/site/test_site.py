@@ -16,7 +16,15 @@ from tests.explorer.test_page_looks import AXE
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-MAIN = ["index", "tutorials/ten_minutes", "explore", "theory/phases", "reference/training", "reference/commands"]
+MAIN = [
+    "index",
+    "gallery",
+    "tutorials/ten_minutes",
+    "explore",
+    "theory/phases",
+    "reference/training",
+    "reference/commands",
+]
 
 pytestmark = pytest.mark.skipif(
     not (REQUIRED or (SITE / "index.html").exists()), reason="the site is not built: run `make docs`"

@@ -84,7 +84,7 @@ function growth(state: State, options: Partial<State["options"]>, step: number):
 }
 
 test("theory and SGD part: measured growth stays below both forms, closer under Lemma 3's gradient", () => {
-  const state = stop("Where theory and SGD part");
+  const state = stop("Where theory and SGD disagree");
   for (const step of [100, 1000, 10_000]) {
     const { measured, training } = growth(state, {}, step);
     const forms = theory(training.setting).growthFactor!;
@@ -95,7 +95,7 @@ test("theory and SGD part: measured growth stays below both forms, closer under 
 });
 
 test("the order of the decoder's rates reverses under true SGD", () => {
-  const state = stop("Where theory and SGD part");
+  const state = stop("Where theory and SGD disagree");
   const at = (lrY: number, decoderGradient: "true" | "modified"): number =>
     growth(state, { lrY, decoderGradient }, 10_000).measured;
   assert.ok(at(0.5, "modified") > at(5, "modified"));

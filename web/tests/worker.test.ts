@@ -20,7 +20,7 @@ test("a run is loaded, stepped and changed, and its states come in order", () =>
   assert.ok(second.type === "frames" && second.run === first.run);
   const steps = second.frames.map(({ step }) => step);
   assert.deepEqual(steps, [...Array.from({ length: 255 }, (_, i) => i + 1), ...Array.from({ length: 23 }, (_, i) => 256 + 2 * i)]);
-  assert.match(second.phase.words, /^slowed by step \d+ \(looked at every 2\), \d+% of attention moved since$/);
+  assert.match(second.phase.words, /^slowed by step \d+ \(checked every 2 steps\), \d+% of attention moved since$/);
   const run = new Run(setting);
   run.advance(300);
   assert.deepEqual(second.now, run.frame());

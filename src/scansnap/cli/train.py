@@ -20,7 +20,7 @@ from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
 from scansnap.dynamics.published import FIRST, PUBLISHED, Experiment
-from scansnap.explorer.page import OPTIONS, address_of, page_of
+from scansnap.explorer.page import OPTIONS, VISIBLE, address_of, page_of
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
 
@@ -38,9 +38,6 @@ CONFIG_OPTION = typer.Option(
 
 TIMES = "log:1:1e12:97"
 """The times that a flow records by default."""
-
-EXAMPLES = {"lr_y": "--lr-y 5", "lr_z": "--lr-z 10", "steps": "--steps 100"}
-"""Rates and a length at which attention of small classes visibly scans."""
 
 
 @with_flags(TrainOptions, SystemRates, defaults=True)
@@ -200,7 +197,8 @@ def _check_required(command: str, classes: str | None, cls: type[Options], value
     missing = ["--" + name.replace("_", "-") for name in required_of(cls) if values.get(name) is None]
     if missing:
         source = "" if classes is None else f" --classes {shlex.quote(classes)}"
-        example = " ".join(EXAMPLES[name] for name in required_of(cls) if name in EXAMPLES)
+        visible = {name: VISIBLE[name] for name in required_of(cls) if name in VISIBLE}
+        example = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in visible.items())
         raise InputError(
             f"{', '.join(missing)} must be given, since only presets set rates and lengths: try scansnap "
             f"{command}{source} {example}, or the options of a preset, scansnap {command} --preset syn-small{source}."
@@ -232,8 +230,8 @@ def _run(
         return
     for run in runs[: common.SHOWN_RUNS]:
         echo(_run_in_words(run))
-        if "story" in run:
-            echo(f"  {run['story']}")
+        for sentence in run.get("story", ()):
+            echo(f"  {sentence}")
     if len(runs) > common.SHOWN_RUNS:
         echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
     if len(told := [run for run in runs if "story" in run]) > 1:
@@ -260,20 +258,17 @@ def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
 
 
 def _run_in_words(run: dict[str, Any]) -> str:
-    """The rates, the seed, the status and the first and last measures of a run."""
+    """The rates and the seed of a run, its status if it failed, and its first and last measures."""
     options = f"{run['options']}, " if run["options"] else ""
-    parts = [
-        f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, {options}seed {run['seed']}): {run['status']}"
-    ]
+    name = f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, {options}seed {run['seed']})"
+    parts = [] if run["status"] == "ok" else [run["status"]]
     if "diverged_step" in run:
         parts[0] += f" at step {run['diverged_step']}"
-    labels = {"loss": "loss", "fresh_loss": "loss on fresh data"}
+    labels = {"loss": "loss", "fresh_loss": "loss on fresh data", "entropy": "entropy on distinct tokens"}
     if run.get("entropy_first") is None:  # no class has a distinct token
-        labels |= {"favored_entropy": "entropy on favored tokens", "favored": "attention on favored tokens"}
-    else:
-        labels |= {"entropy": "entropy on distinct tokens", "common": "attention on common tokens"}
-    for key, label in {**labels, "top": "largest attention (mean of classes)"}.items():
+        labels["favored_entropy"] = "entropy on favored tokens"
+    for key, label in labels.items():
         first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
         if first is not None:
             parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")
-    return "; ".join(parts)
+    return f"{name}: {'; '.join(parts)}"

@@ -221,7 +221,7 @@ SCALES = {"step": "linear", "time": "log"}
 
 
 def _time_label(axis: str) -> str:
-    return "updates" if axis == "step" else "time (expected batch-1 steps, log scale)"
+    return "updates" if axis == "step" else "time (batch-1 updates, log scale)"
 
 
 def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:

@@ -34,12 +34,12 @@ FEW = 9
 AVERAGED = ("seed", "class", "layer", "head")
 
 LABELS = {
-    "lr_y": "$\\eta_Y$ (learning rate of Y)",
-    "lr_z": "$\\eta_Z$ (learning rate of Z)",
-    "lr_y_over_lr_z": "$\\eta_Y/\\eta_Z$",
+    "lr_y": "decoder rate $\\eta_Y$",
+    "lr_z": "attention rate $\\eta_Z$",
+    "lr_y_over_lr_z": "ratio of rates $\\eta_Y/\\eta_Z$",
     "step": "updates",
-    "time": "time (expected steps of batch 1)",
-    "snap_time": "time of the snap (steps)",
+    "time": "time (batch-1 updates)",
+    "snap_time": "when attention snapped (updates)",
     "winner_share": "attention on the winner (share)",
     "entropy": "entropy of attention on distinct tokens (nats)",
     "favored_entropy": "entropy of attention on favored tokens (nats)",
@@ -214,7 +214,7 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
             va="bottom",
             bbox={"facecolor": "0.25", "edgecolor": "none", "alpha": 0.7, "pad": 1.5},
         )
-    return ["black: measured", "white: $t_0$ (Theorem 4)"]
+    return ["contours: measured (black), $t_0$ of Theorem 4 (white)"]
 
 
 def _is_log(places: NDArray[np.float64]) -> bool:

@@ -27,7 +27,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import Quantity
 from scansnap.systems.yz.compact import CompactLayout
 
-UNITS = {"units": "steps", "long_name": "updates with one sampled class, or their expectation"}
+UNITS = {"units": "updates"}
 
 
 def classes_sizes(layout: CompactLayout, layers: int = 1) -> dict[str, int]:

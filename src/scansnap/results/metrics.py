@@ -111,36 +111,30 @@ class Snap:
     since: float = float("nan")  # and from the snap on
 
     def __str__(self) -> str:
-        peak = f"at most {self.peak_rate:.2g} of attention moved per step, around step {self.peak_step:,.6g}"
+        peak = f"attention moved fastest around step {self.peak_step:,.6g}, at {self.peak_rate:.2g} per step"
         share = self.later_rate / self.peak_rate if self.peak_rate else 0.0
         if self.step is not None:
-            return (
-                f"{self.status} at step {self.step:,.6g}: {peak}; over the {self.later_records} records after it never "
-                f"more than {share:.0%} of that{self._moved()}"
+            moved = (
+                "" if np.isnan(self.since) else f"; {self.since:.1%} of it moved after that, {self.until:.1%} before"
             )
+            later = f"over the next {self.later_records} records it moved at most {share:.0%} as fast"
+            return f"{self.status} at step {self.step:,.6g}: {peak}; {later}{moved}"
         if self.status == "not yet":
             return f"not yet: {peak}; {self._missing(share)}"
         return {
             "hardly moved": f"hardly moved: less than {MOVED:.0%} of attention in all; {peak}",
-            "too short": f"too short to tell: changes seen: {self.later_records}, needed: {WATCHED + 1}",
+            "too short": f"too short to tell: {self.later_records} changes were recorded; a snap needs {WATCHED + 1}",
         }[self.status]
-
-    def _moved(self) -> str:
-        """How far attention moved up to the snap and from there."""
-        if np.isnan(self.since):
-            return ""
-        joined = "and" if self.status == "frozen" else "but"
-        return f", {joined} {self.since:.1%} of attention moved after it where {self.until:.1%} had before"
 
     def _missing(self, share: float) -> str:
         """The condition of a snap that is not met."""
         if not self.later_records:
-            return f"at the end still {share:.0%} of that, where at most {FROZEN:.0%} is frozen"
+            return f"at the end it still moves {share:.0%} as fast; a snap needs at most {FROZEN:.0%}"
         if self.later_records < WATCHED:
             last = "record" if self.later_records == 1 else f"{self.later_records} records"
-            return f"at most {FROZEN:.0%} of that for the last {last} only, needed: {WATCHED}"
-        covered = f"the last {self.later_share:.0%} of the steps only, needed: {COVERED:.0%}"
-        return f"at most {FROZEN:.0%} of that over {covered}"
+            return f"it moved at most {FROZEN:.0%} as fast for the last {last} only; a snap needs {WATCHED}"
+        covered = f"the last {self.later_share:.0%} of the steps only; a snap needs {COVERED:.0%}"
+        return f"it moved at most {FROZEN:.0%} as fast over {covered}"
 
 
 def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:

@@ -92,8 +92,11 @@ class Story:
     evidence: str  # as status and moved_since, of the pattern that stayed least after its snap, or of one without
     unit: str  # "step" or "time"
 
-    def __str__(self) -> str:
-        return "; ".join([*self._kinds(), self.scan, self._win(), self._snap()])
+    @property
+    def sentences(self) -> list[str]:
+        """What attention did, one fact each: the most distinct tokens if none is distinct, scan, winners, snap."""
+        facts = [*self._kinds(), self.scan, self._win(), self._snap()]
+        return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
     def _kinds(self) -> list[str]:
         if not self.most_distinct:
@@ -106,7 +109,8 @@ class Story:
         """When and how far the tokens that should lose did, in words."""
         if self.losers_first is None or self.losers_last is None:
             return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
-        shares = f"their share went from {self.losers_first:.0%} to {self.losers_last:.0%}"
+        first, last = f"{self.losers_first:.0%}", f"{self.losers_last:.0%}"
+        shares = f"their share stayed at {last}" if first == last else f"their share went from {first} to {last}"
         if self.scan_step is None:
             return f"{self.losers} lost less than {LOST:.0%} of attention: {shares}"
         return f"{self.losers} lost attention from {_moment(self.scan_step, self.unit)} on: {shares}"
@@ -236,7 +240,7 @@ def _listed(names: list[str]) -> str:
 def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """One entry per run: first and last loss, accuracy, entropy, where attention went, and when it scanned and snapped.
 
-    `story` says the last in words; it is there if attention was recorded at least twice.
+    `story` says the last in sentences; it is there if attention was recorded at least twice.
     """
     axis = record_dimension(dataset)
     ends = dataset.isel({axis: [0, -1]})
@@ -257,7 +261,7 @@ def _told(story: Story) -> dict[str, Any]:
         "snap_status": story.status,
         "moved_since": story.moved_since,
         "winners": [vars(winner) for winner in story.winners],
-        "story": str(story),
+        "story": story.sentences,
     }
 
 

@@ -27,12 +27,12 @@ function words(setting: Setting, steps: number): [string, string | number][] {
   return options.filter(([, , stated]) => stated).map(([word, value]) => [word, value]);
 }
 
-/** "η_Y = 1, η_Z = 1, momentum 0.9, batches of 128, T = 128, seed 0"; what is usual is left out. */
+/** "decoder rate 1, attention rate 1, momentum 0.9, batches of 128, T = 128, seed 0"; what is usual is left out. */
 export function inWords(setting: Setting): string {
   const usual = defaultSetting(setting.classes);
   return [
-    `η_Y = ${setting.lrY}`,
-    `η_Z = ${setting.lrZ}`,
+    `decoder rate ${setting.lrY}`,
+    `attention rate ${setting.lrZ}`,
     setting.optimizer !== usual.optimizer && setting.optimizer.replaceAll("_", " "),
     setting.momentum > 0 && `momentum ${setting.momentum}`,
     setting.batchSize === null ? "expected updates" : `batches of ${setting.batchSize}`,

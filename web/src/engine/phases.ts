@@ -11,7 +11,7 @@ export interface Phase {
   step?: number;
 }
 
-/** Below this share of its fastest, attention is said to be snapping. */
+/** Below this share of its peak speed, attention is said to be snapping. */
 const SLOW = 0.5;
 
 /** Steps between the states of a history around this step: 1 up to 255, 2 up to 511, and so on. */
@@ -94,7 +94,7 @@ export class PhaseWatch {
     if (moving.length === 0) return { name: "start", words: "start: attention has hardly moved" };
     const pace = moving.reduce((sum, snap) => sum + snap.pace, 0) / moving.length;
     if (frozen.length > 0 || pace < SLOW) {
-      const share = `attention moves at ${Math.round(100 * pace)}% of its fastest`;
+      const share = `attention moves at ${Math.round(100 * pace)}% of its peak speed`;
       const some = `${frozen.length} of ${snaps.length} classes have snapped`;
       return { name: "snapping", words: `snapping: ${frozen.length > 0 ? some : share}` };
     }
@@ -107,7 +107,7 @@ export class PhaseWatch {
     const least = snaps.reduce((one, other) => (other.since! / other.until! > one.since! / one.until! ? other : one));
     const name = least.status === "slowed" ? "slowed" : "snapped";
     const at = step.toLocaleString("en-US");
-    const when = this.#gap === 1 ? `at step ${at}` : `by step ${at} (looked at every ${this.#gap})`;
+    const when = this.#gap === 1 ? `at step ${at}` : `by step ${at} (checked every ${this.#gap} steps)`;
     return { name, words: `${name} ${when}, ${Math.round(100 * least.since!)}% of attention moved since`, step };
   }
 

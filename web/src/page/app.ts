@@ -5,7 +5,7 @@ import { ClassPanels } from "./class_panels.ts";
 import { type Control, control, ratioControl } from "./controls.ts";
 import { CurvePanels } from "./curve_panels.ts";
 import { DataPanel } from "./data_panel.ts";
-import { fill, h } from "./dom.ts";
+import { fill, h, withSubscripts } from "./dom.ts";
 import { Experiment } from "./experiment.ts";
 import { FigureMenu } from "./figure_menu.ts";
 import { numbersTable } from "./numbers_table.ts";
@@ -193,11 +193,11 @@ export class App {
         h(
           "p",
           { class: "lead" },
-          "Watch a one-layer transformer learn to predict the next token. Its attention drops the tokens ",
+          "Watch a one-layer transformer learn to predict the next token. Its attention leaves the tokens ",
           h("span", { class: "key common" }, "common"),
-          " to all answers, picks the ",
+          " to all answers, settles on a ",
           h("span", { class: "key distinct" }, "distinct"),
-          " one that tells most, and then freezes.",
+          " one, and then freezes.",
         ),
       ),
       h(
@@ -226,7 +226,7 @@ export class App {
     this.forms.addEventListener("change", () => this.experiment.view({ theory: this.forms.value as Forms }));
     const show = explain(
       h("div", { class: "control" }, h("label", { for: "theory" }, "Show"), this.forms),
-      "Theorem 4’s growth factor and phase times, Lemma 6’s decoder, Theorem 3’s winner (★), over what is measured.",
+      "Draws Theorem 4’s growth factor and phase times, Lemma 6’s decoder and Theorem 3’s winner (★) over the measured curves.",
       this.forms,
     );
     const details = h("div", { class: "fold" }, ...parts(DETAILS));
@@ -283,7 +283,7 @@ export class App {
     for (const each of this.controls) each.show(state.options);
     this.data.show(state, classes, rows);
     this.forms.value = state.theory;
-    this.theoryNote.textContent = state.theory === "none" ? "" : (theory?.why ?? "");
+    fill(this.theoryNote, ...withSubscripts(state.theory === "none" ? "" : (theory?.why ?? "")));
     this.takeAway.show(state, setting);
     this.changes.hidden = state.changes.length === 0;
     const first = state.changes[0]?.step.toLocaleString("en-US");
@@ -370,7 +370,7 @@ function foot(): HTMLElement {
     "footer",
     { class: "soft" },
     "After “Scan and Snap: Understanding Training Dynamics and Token Composition in 1-layer Transformer” (Tian, Wang, ",
-    "Chen and Du, NeurIPS 2023). The numbers are those of the library scansnap. Keys: space plays, S steps, R resets, ",
+    "Chen and Du, NeurIPS 2023). The Python library scansnap gives the same numbers. Keys: space plays, S steps, R resets, ",
     "L switches log time.",
   );
 }

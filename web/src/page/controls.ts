@@ -36,7 +36,7 @@ export function ratioControl(change: Change, refuse: Refuse): Control {
     least: 0,
     most: 1e6,
     slider: [0.01, 1000],
-    tip: "How much faster the decoder learns than attention. Moving it changes η_Y and leaves η_Z.",
+    tip: "How much faster the decoder learns than attention. Moving it changes the decoder rate only.",
   };
   let attentionRate = 1;
   const setting = rate(

@@ -56,7 +56,7 @@ export class CurvePanels {
       h(
         "div",
         { class: "tools" },
-        explain(this.keepButton, "Draws this run’s curves in gray under those of the next, whatever you change."),
+        explain(this.keepButton, "Keeps this run’s curves, in gray, under those of the next run."),
       ),
       h(
         "div",

@@ -14,7 +14,7 @@ export const MEASURE_LABELS: Record<Measure, string> = {
 
 export const MEASURE_TIPS: Record<Measure, string> = {
   entropy: "How widely attention is spread over a class’s distinct tokens: 0 is one token alone (Figure 6).",
-  share: "How much of a class’s attention its favorite token has.",
+  share: "The share of a class’s attention that its most attended token has.",
   recall:
     "The share of a class’s distinct tokens whose softmax of z is above 1/M, where all begin (Figures 11 and 12).",
 };

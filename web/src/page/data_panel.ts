@@ -9,7 +9,7 @@ import { explain } from "./tooltip.ts";
 const MOST_FILE = 1_000_000;
 
 const PRESETS: readonly (readonly [name: string, label: string, tip: string])[] = [
-  ["words", "Words", "Two topics, in words: six that both share and six of each topic’s own."],
+  ["words", "Words", "Two topics in words: six words that both share, and six of each topic’s own."],
   ["syn-small", "Syn-Small", "2 queries, 1 next token each; 10 common and 10 distinct tokens (Figures 4 and 5)."],
   ["syn-medium-1", "Syn-Medium 1", "1 query with 2 next tokens (Figure 6)."],
   ["syn-medium-3", "Syn-Medium 3", "3 queries with 2 next tokens each (Figure 6)."],
@@ -23,7 +23,7 @@ const VOCABULARY = {
   label: "Vocabulary M",
   least: 1,
   most: 1_000_000,
-  tip: "How many tokens the decoder chooses among; those beyond the classes’ own never occur. Empty is as many as are used.",
+  tip: "How many tokens the decoder chooses from. Tokens beyond those of the classes never occur. If empty: as many as are used.",
 } as const;
 
 const SENTENCES = `pets: the old dog chased the cat
@@ -115,7 +115,7 @@ export class DataPanel {
           h(
             "p",
             { class: "soft" },
-            "Which query stands before each next token. Classes of one query share their attention logits.",
+            "Which query comes before each next token. Classes with the same query share their attention logits.",
           ),
           this.queryMap,
         ),
@@ -219,7 +219,7 @@ export class DataPanel {
       h(
         "div",
         { class: "fold" },
-        h("label", { for: area.id }, "One sentence a line, “label: words”. The label is what is to be predicted."),
+        h("label", { for: area.id }, "One sentence per line, as “label: words”. The label is the token to predict."),
         area,
         h(
           "button",
@@ -250,7 +250,7 @@ export class DataPanel {
       h(
         "div",
         { class: "fold" },
-        h("label", { for: area.id }, "TOML or JSON, as the library’s read_classes takes it"),
+        h("label", { for: area.id }, "TOML or JSON, as for the library’s read_classes"),
         area,
         h(
           "button",

@@ -224,7 +224,7 @@ export class Experiment {
   /** Keep the run to compare later ones with it, or let go the one that was kept. */
   keep(scene: Scene | null): void {
     const { lrY, lrZ } = this.state.options;
-    this.kept = scene && { ...scene, kept: null, label: `η_Y = ${lrY}, η_Z = ${lrZ}` };
+    this.kept = scene && { ...scene, kept: null, label: `decoder rate ${lrY}, attention rate ${lrZ}` };
     this.events.moved();
   }
 

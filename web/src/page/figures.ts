@@ -11,18 +11,18 @@ export interface FigureState {
 /** What the paper says about each, and what to look at here. */
 export const STATEMENTS: Record<string, string> = {
   "Figure 2: the four stages":
-    "Attention starts in proportion to frequency, leaves common tokens, lets the distinct ones that are ahead win, and hardly moves after t₀.",
+    "Attention starts in proportion to frequency. It leaves common tokens, the distinct ones that are ahead win, and after t₀ it hardly moves.",
   "Figure 3: growth factor":
-    "The paper: the smaller η_Y, the later t₀ and the larger the growth after it. Keep the curves of one rate and open another, under both gradients.",
+    "The paper: the slower the decoder, the later t₀ and the larger the growth after it. Keep the curves of one rate and open another, under both gradients.",
   "Figure 4: Syn-Small, SGD":
     "The paper: attention gathers on the most frequent distinct token; the faster decoder converges sooner, to attention that is less sparse.",
   "Figure 5: Syn-Small, Adam": "The paper: with Adam, other learning rates pick other subsets of the distinct tokens.",
   "Figure 6: entropy, Syn-Medium":
-    "The paper: a larger η_Z makes attention sparser; a larger η_Y, beyond about 2 η_Z, makes it denser. The phase map below draws this.",
+    "The paper: a faster attention rate makes attention sparser; a decoder rate beyond about twice that makes it denser. The phase map below draws this.",
   "Figure 8: the decoder’s growth":
     "h* step by step (exact) and h in continuous time (published), times M, over the measured lead of the right token’s logit.",
   "Figure 9: both rates scaled":
-    "The paper: with η_Y/η_Z fixed, the growth at t₀ does not depend on the rates; after it, larger rates grow more.",
+    "The paper: if the ratio of the rates is fixed, the growth at t₀ does not depend on them; after t₀, larger rates give more growth.",
   "Figures 11 and 12: recall, Syn-Medium":
     "The share of distinct tokens whose softmax of z is above 1/M, where all begin; the paper draws it for thresholds around that.",
 };
@@ -45,18 +45,18 @@ export const FIGURES: readonly FigureState[] = [
     (["true", "modified"] as const).map((decoderGradient) =>
       figure(
         "Figure 3: growth factor",
-        `η_Y = ${lrY}, ${decoderGradient === "true" ? "true SGD" : "Lemma 3’s gradient"}`,
+        `decoder rate ${lrY}, ${decoderGradient === "true" ? "true SGD" : "Lemma 3’s gradient"}`,
         { data: SECTION_6, steps: 10_000, logTime: true, theory: "both" },
         { ...POPULATION, lrY, lrZ: 0.5, decoderGradient },
       ),
     ),
   ),
-  figure("Figure 4: Syn-Small, SGD", "left: η_Y = 1", { data: SMALL, steps: 100 }, { momentum: 0.9 }),
-  figure("Figure 4: Syn-Small, SGD", "right: η_Y = 10", { data: SMALL, steps: 100 }, { momentum: 0.9, lrY: 10 }),
+  figure("Figure 4: Syn-Small, SGD", "left: decoder rate 1", { data: SMALL, steps: 100 }, { momentum: 0.9 }),
+  figure("Figure 4: Syn-Small, SGD", "right: decoder rate 10", { data: SMALL, steps: 100 }, { momentum: 0.9, lrY: 10 }),
   ...[0.1, 0.5, 1].map((rate) =>
     figure(
       "Figure 5: Syn-Small, Adam",
-      `η_Y = η_Z = ${rate}`,
+      `both rates ${rate}`,
       { data: SMALL, steps: 100 },
       { optimizer: "adam", lrY: rate, lrZ: rate },
     ),
@@ -64,7 +64,7 @@ export const FIGURES: readonly FigureState[] = [
   ...[1, 3, 10].map((count) =>
     figure(
       "Figure 6: entropy, Syn-Medium",
-      `${count} ${count === 1 ? "query" : "queries"}, η_Y = 2, η_Z = 1`,
+      `${count} ${count === 1 ? "query" : "queries"}, decoder rate 2, attention rate 1`,
       { data: { kind: "preset", name: `syn-medium-${count}` }, steps: 100 },
       { lrY: 2, momentum: 0.9, init: "uniform" },
     ),
@@ -72,7 +72,7 @@ export const FIGURES: readonly FigureState[] = [
   ...[0.5, 2].map((lrY) =>
     figure(
       "Figure 8: the decoder’s growth",
-      `η_Y = ${lrY}`,
+      `decoder rate ${lrY}`,
       { data: SECTION_6, steps: 10_000, logTime: true, theory: "both" },
       { ...POPULATION, lrY, lrZ: 0.001, decoderGradient: "modified" },
     ),
@@ -80,7 +80,7 @@ export const FIGURES: readonly FigureState[] = [
   ...[1, 8].map((rate) =>
     figure(
       "Figure 9: both rates scaled",
-      `η_Y = η_Z = ${rate}`,
+      `both rates ${rate}`,
       { data: FIGURE_9, steps: 10_000, logTime: true, theory: "both" },
       { ...POPULATION, lrY: rate, lrZ: rate, decoderGradient: "modified" },
     ),
@@ -88,7 +88,7 @@ export const FIGURES: readonly FigureState[] = [
   ...[1, 10].map((ratio) =>
     figure(
       "Figures 11 and 12: recall, Syn-Medium",
-      `3 queries, η_Y/η_Z = ${ratio}`,
+      `3 queries, ratio of the rates ${ratio}`,
       { data: { kind: "preset", name: "syn-medium-3" }, steps: 100, measure: "recall" },
       { lrY: ratio, momentum: 0.9, init: "uniform" },
     ),

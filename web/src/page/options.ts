@@ -80,7 +80,7 @@ export const OPTIONS: readonly OptionSpec[] = [
     kind: "share",
     least: 0,
     most: 0.99,
-    tip: "How much of the last step SGD repeats: 0 is plain SGD, the published runs have 0.9.",
+    tip: "How much of the last step SGD repeats: 0 is plain SGD; the published runs use 0.9.",
   },
   {
     key: "batchSize",
@@ -91,7 +91,7 @@ export const OPTIONS: readonly OptionSpec[] = [
     most: 100_000,
     none: "all (expected)",
     some: 128,
-    tip: "How many sequences one update sees. “All” takes the expected update, without chance.",
+    tip: "How many sequences one update sees. “All” takes the expected update, without sampling noise.",
   },
   {
     key: "seqLen",
@@ -102,7 +102,7 @@ export const OPTIONS: readonly OptionSpec[] = [
     most: 1_000_000,
     none: "∞",
     some: 128,
-    tip: "Words drawn per sequence, with the query. ∞ replaces counts by probabilities.",
+    tip: "Tokens in a sequence, including the query. ∞ replaces counts by probabilities.",
   },
   {
     key: "seed",

@@ -4,10 +4,10 @@ import { h } from "./dom.ts";
 
 const WHY: Record<Phase["name"], string> = {
   start: "At first each token gets attention in proportion to its frequency (black ticks).",
-  scanning: "The decoder learns which tokens tell the next one; attention leaves those that do not.",
+  scanning: "The decoder learns which tokens predict the next one. Attention leaves those that do not.",
   snapping: "The decoder’s errors shrink, and with them the push on attention.",
-  snapped: "The decoder is nearly always right, so there is hardly a gradient left to move attention.",
-  slowed: "Each update moves little, but it adds up: attention creeps on, or slides back to what the decoder reads.",
+  snapped: "The decoder is nearly always right, so hardly any gradient is left to move attention.",
+  slowed: "Each update moves attention a little, and that adds up: it creeps on, or slides back.",
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
 

@@ -43,8 +43,8 @@ export class PhaseMap {
   private readonly axes = h(
     "select",
     { id: "map-axes" },
-    h("option", { value: "lr_y,lr_z" }, "η_Y and η_Z"),
-    h("option", { value: "ratio,K" }, "η_Y/η_Z and K"),
+    h("option", { value: "lr_y,lr_z" }, "decoder rate and attention rate"),
+    h("option", { value: "ratio,K" }, "ratio of the rates and number of classes"),
   );
   private readonly quantity = h(
     "select",
@@ -174,7 +174,7 @@ export class PhaseMap {
     const { axes, quantity } = this.request;
     const [x, y] = [this.columns[cell % this.columns.length], this.rows[Math.floor(cell / this.columns.length)]];
     const value = this.values[cell];
-    const place = axes === "lr_y,lr_z" ? `η_Y = ${x}, η_Z = ${y}` : `η_Y/η_Z = ${x}, K = ${y}`;
+    const place = axes === "lr_y,lr_z" ? `decoder rate ${x}, attention rate ${y}` : `ratio ${x}, ${y} classes`;
     const missing = this.worker ? "not computed yet" : quantity === "snap" ? "it has not snapped" : "the run diverged";
     this.said.textContent = `${place}: ${Number.isFinite(value) ? `${QUANTITIES[quantity]} ${numberLabel(value)}` : missing}`;
   }
@@ -224,12 +224,12 @@ export class PhaseMap {
       }),
     );
     const rates = this.request?.axes === "lr_y,lr_z";
-    pen.text(plot.x + plot.width / 2, plot.y + plot.height + 25, rates ? "η_Y" : "η_Y / η_Z", {
+    pen.text(plot.x + plot.width / 2, plot.y + plot.height + 25, rates ? "decoder rate" : "decoder rate / attention rate", {
       color: palette.ink,
       size: 11,
       align: "center",
     });
-    pen.text(box.x + 8, plot.y + plot.height / 2, rates ? "η_Z" : "K", {
+    pen.text(box.x + 8, plot.y + plot.height / 2, rates ? "attention rate" : "classes", {
       color: palette.ink,
       size: 11,
       align: "center",

@@ -81,7 +81,7 @@ export class PlayerBar {
       ),
       explain(
         h("div", { class: "pair end" }, h("label", { for: "end" }, "until"), this.end),
-        "Where playing stops; pressing play there goes on.",
+        "The step at which playing stops. Press play again to go on.",
         this.end,
       ),
       explain(
@@ -91,7 +91,7 @@ export class PlayerBar {
       ),
       explain(
         h("label", { class: "pair inline", for: "log-time" }, this.log, " log time"),
-        "Draw time logarithmically, so that early and late steps are seen together.",
+        "Draw time logarithmically, so that you see early and late steps together.",
         this.log,
       ),
     );

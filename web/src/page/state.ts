@@ -232,7 +232,7 @@ export function readAddress(address: string): { state: State; problems: string[]
       continue;
     }
     if (known.has(name)) parts.set(name, value);
-    else problems.push(`“${shown(name)}” in the address is not known: it is left out.`);
+    else problems.push(`“${shown(name)}” in the address is unknown and was ignored.`);
   }
   const classes = parts.get("classes");
   if (classes !== undefined) attempt(() => (state.data = readData(classes, parts)));

@@ -8,7 +8,7 @@ interface Stop {
   question: string;
   answers: readonly string[];
   right: number;
-  /** What one has seen, whatever one guessed. */
+  /** What the run showed, whatever the guess was. */
   seen: string;
   state(): State;
 }
@@ -19,12 +19,12 @@ export const STOPS: readonly Stop[] = [
   {
     title: "What you see",
     text:
-      "A model reads some words and then “about”; it has to say whether that is about pets or about cooking. Each picture is one answer, each row a word, " +
-      "each bar the attention it gets. Striped orange words are common to both answers; solid blue ones are distinct. At first each word gets attention in proportion to its frequency (black ticks).",
+      "A model reads some words and then “about”. It has to predict whether “pets” or “cooking” comes next. Each picture is one answer, each row a word, " +
+      "and each bar the attention that the word gets. Striped orange words are common to both answers; solid blue ones are distinct. At first each word gets attention in proportion to its frequency (black ticks).",
     question: "“the” is as frequent as “dog”. Which bar will be longest after 40 updates?",
     answers: ["the: it is in every sequence", "dog", "They stay equal"],
     right: 1,
-    seen: "“dog” won, and “pan” in the other class. A word that occurs with every answer gives none away.",
+    seen: "“dog” won, and “pan” in the other class. A word that occurs with every answer does not tell you which one is right.",
     state: firstState,
   },
   {
@@ -33,7 +33,7 @@ export const STOPS: readonly Stop[] = [
     question: "What becomes of the attention on the common token?",
     answers: ["It grows", "It stays", "It falls"],
     right: 2,
-    seen: "It fell by nearly half, and distinct tokens gained what it lost. Attention passes over the tokens and drops those that tell nothing: it scans.",
+    seen: "It fell by nearly half, and distinct tokens gained what it lost. Attention goes over all tokens and drops those that say nothing about the answer: it scans.",
     state: () =>
       stateWith(
         { data: { kind: "preset", name: "single-common" }, steps: 100 },
@@ -46,7 +46,7 @@ export const STOPS: readonly Stop[] = [
     question: "How will “dog” and “cat” share the attention?",
     answers: ["Half and half", "Two to one, as they occur", "“dog” takes nearly all"],
     right: 2,
-    seen: "Nearly all. Who is ahead gains faster, and so gets further ahead. Theorem 3 names the winner before training begins: the star.",
+    seen: "Nearly all. The word that is ahead gains faster, and so gets further ahead. Theorem 3 names the winner before training begins: the star.",
     state: () =>
       stateWith(
         { data: { kind: "preset", name: "rivals" }, steps: 60, theory: "exact" },
@@ -55,11 +55,11 @@ export const STOPS: readonly Stop[] = [
   },
   {
     title: "Snapping",
-    text: "The first setting again, now for 2,000 updates, without chance, in logarithmic time: every tick is ten times as many updates as the one before.",
+    text: "The first setting again, now for 2,000 updates without sampling noise. Time is logarithmic: from one tick to the next, the number of updates grows tenfold.",
     question: "“dog” has all the time it needs. Will it end up with everything?",
     answers: ["Yes, 100%", "No, attention freezes before", "Another word takes over"],
     right: 1,
-    seen: "It froze at 83%, after some forty updates. The learning rates never changed, and yet the picture hardly moved again: attention has snapped.",
+    seen: "It froze at 83%, after about forty updates. The learning rates never changed, and yet the picture hardly moved again: attention has snapped.",
     state: () =>
       stateWith(
         { data: { kind: "preset", name: "words" }, steps: 2000, logTime: true },
@@ -68,7 +68,7 @@ export const STOPS: readonly Stop[] = [
   },
   {
     title: "A faster decoder",
-    text: "Figure 4 of the paper, right. The decoder learns ten times as fast as on the left of that figure, attention equally fast. On the left, common tokens ended at 40%.",
+    text: "The right side of Figure 4 in the paper. The decoder learns ten times as fast as on the left side; attention learns as fast as there. On the left, common tokens ended at 40%.",
     question: "Will attention drop more of the common tokens now, or less?",
     answers: ["More: everything learns faster", "Less: attention has less time", "The same"],
     right: 1,
@@ -76,16 +76,16 @@ export const STOPS: readonly Stop[] = [
     state: () => stateWith({ data: { kind: "preset", name: "syn-small" }, steps: 100 }, { lrY: 10, momentum: 0.9 }),
   },
   {
-    title: "Where theory and SGD part",
+    title: "Where theory and SGD disagree",
     text:
-      "Solid is the measured growth of the winner; dashed and dotted is Theorem 4, as published and in its exact form. The paper proves it for a simpler decoder " +
+      "The solid line is the measured growth of the winner. The dashed and dotted lines are Theorem 4, as published and in its exact form. The paper proves it for a simpler decoder " +
       "gradient, that of Lemma 3. This run is true SGD.",
     question: "Will the measured curve follow the theory?",
     answers: ["Yes", "No, it stays below", "No, it runs ahead"],
     right: 1,
     seen:
-      "It stays below. Set “Decoder gradient” to Lemma 3’s and reset to see it closer. Then compare η_Y = 0.5 and 5 under each gradient: " +
-      "theory and Lemma 3 say that the slow decoder makes the winner grow more, true SGD says the fast one.",
+      "It stays below. Set “Decoder gradient” to Lemma 3’s and reset to see it closer. Then compare decoder rates of 0.5 and 5 under each gradient: " +
+      "in theory and with Lemma 3 the winner grows more under the slow decoder, with true SGD under the fast one.",
     state: () =>
       stateWith(
         { data: { kind: "preset", name: "single-common" }, steps: 10_000, logTime: true, theory: "both" },
@@ -101,8 +101,8 @@ export const STOPS: readonly Stop[] = [
     answers: ["Yes", "No, common words keep losing", "It never moves at all"],
     right: 1,
     seen:
-      "They keep losing, long after the loss is zero; and no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
-      "it picks a winner because gradients have sizes. Now it is your turn: change anything.",
+      "They keep losing long after the loss is zero. And no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
+      "it picks a winner because gradients have sizes. Now it is your turn: change something.",
     state: () =>
       stateWith(
         { data: { kind: "preset", name: "words" }, steps: 200 },
