@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cached_property
 from typing import Any
 
@@ -59,6 +60,23 @@ class Forgetful(Bursts):
 def test_a_source_that_ignores_its_seed_is_refused() -> None:
     with pytest.raises(ss.InputError, match="Forgetful gave two different draws for the same seed"):
         ss.train(Forgetful(ss.syn_small()), **OPTIONS)
+
+
+class Fixed(Bursts):
+    """The same sequences for every seed."""
+
+    def draw(self, *, seeds: Any, **asked: Any) -> ss.Draw:
+        return super().draw(seeds=np.zeros_like(seeds), **asked)
+
+
+def test_a_source_that_gives_seeds_the_same_sequences_warns() -> None:
+    with pytest.warns(UserWarning, match=r"^Fixed gives the seeds 1 and 3 the same sequences: unless that is intended"):
+        ss.train(Fixed(ss.syn_small()), **{**OPTIONS, "seeds": [3, 1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ss.train(Fixed(ss.syn_small()), **{**OPTIONS, "seeds": 3})
+        ss.train(Fixed(ss.syn_small()), **{**OPTIONS, "seeds": [3, 1], "seq_len": math.inf})
+        ss.train(Bursts(ss.syn_small()), **{**OPTIONS, "seeds": [3, 1]})
 
 
 def test_training_uses_them() -> None:

@@ -9,8 +9,9 @@ way.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -23,6 +24,10 @@ from scansnap.validation.user_code import code_digest, identified, is_own
 
 if TYPE_CHECKING:
     from scansnap.data.sequence_classes import SequenceClasses
+
+
+COMPARED_STEPS = 4
+"""Updates whose sequences tell whether a source repeats itself."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +120,31 @@ class DataSource(ABC):
         ]
         return Draw.stacked(draws)
 
-    def check_repeats(self, num_sequences: int | None, length: int) -> None:
-        """Refuse a user's own source that gives other sequences when asked again for the same seed and step."""
+    def check_repeats(self, seeds: Iterable[int], num_sequences: int | None, length: int) -> None:
+        """Refuse a user's own source that gives other sequences when asked again for the same seed and step.
+
+        A source that gives two seeds the same sequences draws a warning: it may be a fixed set, or ignore its seed.
+        """
         if not is_own(self):
             return
-        first, again = (self.draw_steps(0, 0, 1, num_sequences, length) for _ in range(2))
-        if not np.array_equal(first.class_index, again.class_index) or (
-            length and not np.array_equal(first.counts, again.counts)
-        ):
+        first, *more = sorted(set(map(int, seeds)))[:2]
+        draws = [self.draw_steps(seed, 0, COMPARED_STEPS, num_sequences, length) for seed in (first, first, *more)]
+        is_same = [
+            np.array_equal(draw.class_index, draws[0].class_index)
+            and (length == 0 or np.array_equal(draw.counts, draws[0].counts))
+            for draw in draws[1:]
+        ]
+        name = type(self).__name__
+        if not is_same[0]:
             raise InputError(
-                f"{type(self).__name__} gave two different draws for the same seed and step: draw random numbers from "
+                f"{name} gave two different draws for the same seed and step: draw random numbers from "
                 "np.random.default_rng([seed, step])."
+            )
+        if length and any(is_same[1:]):  # without counts, seeds may have the same classes by chance
+            warnings.warn(
+                f"{name} gives the seeds {first} and {more[0]} the same sequences: unless that is intended, draw "
+                "random numbers from np.random.default_rng([seed, step]).",
+                stacklevel=2,
             )
 
     def check_length(self, seq_len: float) -> None:  # noqa: B027  (most sources take any)

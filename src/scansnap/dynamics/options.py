@@ -398,7 +398,7 @@ class TrainOptions(DepthOptions, YZOptions, BatchOptions, TrainingOptions, YZRat
         self.check_own_rule()
         self.check_classes(source.classes)
         source.check_length(self.seq_len)
-        source.check_repeats(self.batch_size, self.length)
+        source.check_repeats(self.runs.seed, self.batch_size, self.length)
         if source.classes.num_buckets:
             if self.layers > 1:
                 raise InputError("tokens depend on their position, which is for one layer: give layers=1.")
