@@ -293,6 +293,17 @@ def test_a_softmax_that_is_not_all_of_the_attention_is_not_read(kind: Any, way: 
         assert_weights(patterns(watch)["0"], exact(q, k, CAUSAL)[0])
 
 
+def test_a_softmax_for_each_token_is_no_attention() -> None:
+    """A square matrix for each token, as hyper-connections have it."""
+
+    class Streams(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + x.unflatten(-1, (2, 2, 2)).sum(-1).softmax(-1).sum((-1, -2))[..., None]
+
+    model = nn.Sequential(Streams(), nn.TransformerEncoderLayer(8, 2, 8, batch_first=True))
+    assert capture(model, torch.randn(2, T, 8)).coverage == "1 of 1 attention modules captured"
+
+
 class OwnDecoder(nn.Module):
     """Attends to its own tokens and to others in one function."""
 

@@ -25,11 +25,14 @@ from tests.monitor.looks import join, missing, series, softmax
 ROOT = Path(__file__).parents[2]
 
 
-def looks(count: int, heads: int = 2) -> list[xr.Dataset]:
-    """Looks whose every number tells their step."""
-    logits = np.random.default_rng(0).normal(size=(count, 3, heads, 8, 8))
-    snapshots = series([softmax(part) for part in logits], 10, logit=np.arange(float(count))[:, None, None])
-    return [snapshots.isel(step=[i]) for i in range(count)]
+def looks(count: int) -> list[xr.Dataset]:
+    """Snapshots of which one number tells the step."""
+    logits = np.random.default_rng(0).normal(size=(5, 3, 2, 8, 8))
+    few = series([softmax(part) for part in logits])
+    parts = [few.isel(step=[i % 5]).copy(deep=True).assign_coords(step=[10 * i]) for i in range(count)]
+    for i, part in enumerate(parts):
+        part["largest_logit"][...] = i
+    return parts
 
 
 def write(path: Path, parts: list[xr.Dataset]) -> None:

@@ -254,9 +254,12 @@ class Capture(TorchFunctionMode):
             return func(*args, **kwargs)
         call = self._scored(scores, module, frame)
         if announced is None:
-            if not self._is_of_tokens(call, scores.ndim):
+            is_named = NAMED_FOR_ATTENTION.search(type(module).__name__) is not None
+            _, heads, queries, _ = call.sizes
+            is_of_one_token = not is_named and heads in self._lengths and queries not in self._lengths
+            if is_of_one_token or not self._is_of_tokens(call, scores.ndim):
                 return func(*args, **kwargs)
-            if module is None or not NAMED_FOR_ATTENTION.search(type(module).__name__):
+            if module is None or not is_named:
                 self.unread[name] = None
                 return func(*args, **kwargs)
             self.found[name] = module
