@@ -13,6 +13,7 @@ import regex
 from scipy import stats
 
 from scansnap.corpus.sources import Table, open_table
+from scansnap.corpus.tokenizers import UNSPACED
 from scansnap.shortcuts.attention import attend
 from scansnap.shortcuts.example import example_rows
 from scansnap.shortcuts.features import SHAPES, Feature
@@ -100,6 +101,7 @@ def shortcuts(
     judged = judge(texts, options)
     attention = attend(texts, judged, options, progress) if options.attention else {}
     features = texts.table.features
+    is_unspaced = [UNSPACED.search(feature.name) is not None for feature in features if feature.kind == "word"]
     return Shortcuts(
         source=tables[0].name,
         text=text,
@@ -110,6 +112,7 @@ def shortcuts(
         num_ambiguous=texts.num_ambiguous,
         drawn_share=int(texts.copies[~texts.is_test].sum()) / collected.reports[0].used,
         num_words=len(collected.vocabulary),
+        unspaced_share=float(np.mean(is_unspaced or [False])),
         num_features=dict(Counter(feature.kind for feature in features)),
         num_pairs=texts.table.num_pairs,
         num_tests=judged.evidence.num_tests,
