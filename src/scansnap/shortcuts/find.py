@@ -154,7 +154,7 @@ def _findings(
     accept: Collection[tuple[str, str, str]],
     has_test: bool,
 ) -> Iterable[Finding]:
-    features, accepted = texts.table.features, {tuple(entry) for entry in accept}
+    features, has, accepted = texts.table.features, texts.table.has, {tuple(entry) for entry in accept}
     usual_shares = judged.rows / judged.rows.sum()
     test_counts, test_rows = texts.counts(texts.is_test & ~texts.is_shared)
     for i, (feature, k) in enumerate(zip(judged.feature.tolist(), judged.label.tolist(), strict=True)):
@@ -166,7 +166,8 @@ def _findings(
         explained_by = judged.explained_by[i]
         other = None if explained_by is None else features[explained_by]
         is_shortcut, is_copied = not judged.reasons[i], "copies" in judged.reasons[i]
-        own = _texts_with(texts, feature, k)
+        own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
+        own = own[(texts.label[own] == k) & ~texts.is_test[own]]  # texts of the first source
         own = own[np.argsort(-texts.copies[own], kind="stable")] if is_copied else own
         shown = own[:EXAMPLES] if is_shortcut or is_copied else ()
         gain, picked_at = attention.get(feature, (None, None))
@@ -201,13 +202,6 @@ def _holds(count: int, with_label: int, label: int, rows: Any) -> Test:
         return "not seen"
     p = stats.hypergeom.sf(with_label - 1, int(rows.sum()), int(rows[label]), count)
     return "holds" if p <= HOLDS_P else "not confirmed"
-
-
-def _texts_with(texts: LabeledTexts, feature: int, label: int) -> Any:
-    """The texts of the first source that have a feature and a label."""
-    has = texts.table.has
-    own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
-    return own[(texts.label[own] == label) & ~texts.is_test[own]]
 
 
 def _excerpt(place: str, text: str, feature: Feature | None = None) -> str:
