@@ -93,11 +93,6 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
         "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off (--tokenizer prose, and" in error
     )
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
-    (tmp_path / "table.csv").write_text("text,label\na cat,yes\na dog,no\n")
-    code, _, error = run("corpus count table.csv --output t")
-    assert (code, "name the column of its texts (--text), one of text, label" in error) == (2, True)
-    code, out, _ = run("corpus count table.csv --output t --text text")
-    assert (code, "table all: 6 tokens of 5 types" in out) == (0, True)
     _, out, error = run("corpus count prose.txt --tokenizer prose")
     assert ("held out" in out, error) == (False, "prose: 1 file read.\n")
     again = [run(f"corpus count prose.txt {words}") for words in ("", "--tokenizer prose --min-count 40", "--add")]

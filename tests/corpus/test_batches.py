@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from scansnap.corpus.batches import Columns, consecutive
-from scansnap.runtime.errors import InputError
 
 TEXT = np.random.default_rng(0).integers(0, 50, 1000).astype(np.int32)
 
@@ -32,10 +31,3 @@ def test_windows_of_a_long_text_are_spread_evenly(monkeypatch: pytest.MonkeyPatc
     assert (np.diff(windows) == 1).all()
     assert (windows[0, 0], windows[-1, -1]) == (0, 990)
     assert set(np.diff(windows[:, 0])) <= {100, 110}
-
-
-def test_too_little_text_is_refused() -> None:
-    with pytest.raises(InputError, match=r"too few for a batch of 200 windows of 7 tokens and a next token"):
-        Columns(TEXT, 200, 7)
-    with pytest.raises(InputError, match=r"the validation text has 5 tokens, fewer than a window of 7"):
-        consecutive(TEXT[:5], 7)

@@ -14,7 +14,7 @@ import scansnap as ss
 from scansnap.corpus.sources import Malformed, Row, RowReport
 from scansnap.shortcuts.result import read_baseline, write_baseline
 from scansnap.shortcuts.texts import near_copies, read_row
-from tests.shortcuts.labelled_rows import Texts, rows, write_csv
+from tests.shortcuts.labelled_rows import Texts, rows
 
 CONTENT = [
     *rows(1200, magic=(60, 1.0), common=(500, 0.75), weak=(60, 0.6)),
@@ -223,14 +223,3 @@ def test_what_becomes_of_rows() -> None:
 def test_refusals(content: Texts, options: dict[str, object], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         ss.shortcuts(content, **{"text": "text", "label": "label", "progress": False, **options})  # type: ignore[arg-type]
-
-
-def test_files_and_tables_in_memory_give_the_same(tmp_path: Path) -> None:
-    content = rows(300, magic=(60, 1.0))
-    (tmp_path / "parts").mkdir()
-    write_csv(tmp_path / "parts" / "a.csv", content[:100])
-    write_csv(tmp_path / "parts" / "b.csv", content[100:])
-    columns = {name: [row[name] for row in content] for name in ("text", "label")}
-    expected = find(content).to_pandas().drop(columns="examples")
-    for source in (tmp_path / "parts", columns, pd.DataFrame(content)):
-        pd.testing.assert_frame_equal(find(source).to_pandas().drop(columns="examples"), expected)

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.shortcuts import CASES, evaluate, noise
 
 import scansnap as ss
+from scansnap.report.shortcuts_page import summary
 
 NOISE_SEEDS = 20
 
@@ -66,3 +67,4 @@ def test_words_of_many_scripts_are_found_whole(word: str, others: str) -> None:
         rows.append({"text": glue.join(own), "label": label})
     found = ss.shortcuts(rows, text="text", label="label", progress=False)
     assert word in [finding.feature for finding in found.shortcuts]
+    assert any("each character is a word" in sentence for sentence in summary(found)) == (glue == "")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scansnap.corpus.counts import Counts
+from scansnap.corpus.windows import largest
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
@@ -80,14 +80,14 @@ def classes_from_counts(
     times = []
     for context in (counts.of(query) for query in wanted):
         is_other = np.arange(counts.vocab_size) != context.query  # a class cannot predict its own query
-        following = _largest(context.next_counts * is_other, most_next)
+        following = largest(context.next_counts * is_other, most_next)
         pairs += [(context.query, int(next_token)) for next_token in following]
         blocks.append(context.counts[:, following].toarray().T)  # c(l, n), one row for each class
         times.append(context.next_counts[following])
     if not pairs:
         raise InputError("queries is empty: give how many, or at least one word or token id.")
     rows, occurrences = np.concatenate(blocks), np.concatenate(times)
-    context_tokens = _largest(rows.sum(0), most_tokens)
+    context_tokens = largest(rows.sum(0), most_tokens)
     kept_rows = rows[:, context_tokens]
     has_context = kept_rows.any(1)
     if not has_context.any():
@@ -114,8 +114,3 @@ def classes_from_counts(
     assert isinstance(classes, TextClasses)
     object.__setattr__(classes, "kept", shares)
     return classes
-
-
-def _largest(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    order = np.argsort(-values, kind="stable")[:most]
-    return order[values[order] > 0]

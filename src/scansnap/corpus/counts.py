@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from scansnap.corpus.tables import CountRows, read_first_column, read_table
 from scansnap.corpus.tokenizers import Tokenizer, frequent_words, load_tokenizer, token_of
-from scansnap.corpus.windows import TABLES, ContextCounts, TableName, count_tables
+from scansnap.corpus.windows import TABLES, ContextCounts, TableName, count_tables, largest
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.storage.folder import CheckedFolder
 from scansnap.validation.checks import integer
@@ -161,8 +161,8 @@ class Counts:
         contexts = {self.token(query): self.of(query) for query in queries}
         if not contexts:
             raise InputError("queries is empty: give at least one word or token id.")
-        rows = self._most_frequent([context.token_counts for context in contexts.values()], tokens)
-        columns = self._most_frequent([context.next_counts for context in contexts.values()], next_tokens)
+        rows = largest(np.sum([context.token_counts for context in contexts.values()], axis=0), tokens)
+        columns = largest(np.sum([context.next_counts for context in contexts.values()], axis=0), next_tokens)
         values = {
             "count": (
                 ("query", "token", "next_token"),
@@ -172,15 +172,10 @@ class Counts:
             "next_count": (("query", "next_token"), [c.next_counts[columns] for c in contexts.values()]),
             "distinctness": (("query", "token"), [c.distinctness[rows] for c in contexts.values()]),
         }
-        labels = {"query": list(contexts), "token": rows, "next_token": columns}
+        labels: dict[str, Any] = {"query": list(contexts), "token": rows, "next_token": columns}
         words = {f"{name}_word": (name, np.array(self.tokenizer.words(ids))) for name, ids in labels.items()}
         variables = {name: (dims, np.array(arrays)) for name, (dims, arrays) in values.items()}
         return xr.Dataset(variables, {**labels, **words}, self._attributes())
-
-    def _most_frequent(self, counts: list[Any], most: int) -> Any:
-        total = np.sum(counts, axis=0)
-        order = np.argsort(-total, kind="stable")[:most]
-        return order[total[order] > 0]
 
     def _rows(self, query: int) -> Iterator[tuple[str, CountRows]]:
         part = int(np.searchsorted(self.cuts, query, side="right")) - 1

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from scansnap.corpus.counts import Counts
+from scansnap.corpus.windows import largest
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
 
@@ -119,9 +120,8 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
         count = int(context.token_counts[token])
         shares = row.data / count
         # the next token that contributes most to D
-        best = int(np.argmax(shares * np.log(shares / next_probs[row.indices]))) if row.nnz else -1
-        next_token = int(row.indices[best]) if row.nnz else int(np.argmax(next_probs))
-        next_count = int(row.data[best]) if row.nnz else 0
+        best = int(np.argmax(shares * np.log(shares / next_probs[row.indices])))
+        next_token, next_count = int(row.indices[best]), int(row.data[best])
         token_word, next_word = words([token, next_token])
         return ContextToken(
             token_word,
@@ -140,8 +140,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
     distinct = distinct[np.argsort(-excess[distinct], kind="stable")][:top]
     common = np.flatnonzero(says_little)
     common = common[np.argsort(-context.token_counts[frequent][common], kind="stable")][:top]
-    following = np.argsort(-context.next_counts, kind="stable")[:top]
-    following = following[context.next_counts[following] > 0]
+    following = largest(context.next_counts, top)
     return Evidence(
         query=words([context.query])[0],
         occurrences=context.num_occurrences,

@@ -11,7 +11,7 @@ high bytes, stored separately from the low ones, cost little.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,28 +120,24 @@ def write_tables(
 
 def read_table(folder: CheckedFolder, name: str, table: Table, batch: int) -> Iterator[CountRows]:
     """The rows of a file in order, at most `batch` at a time."""
-    with _opened(folder, name) as file:
+    from pyarrow import parquet  # imported late: it takes as long as all else
+
+    with parquet.ParquetFile(folder.checked_path(name)) as file:
         for block in file.iter_batches(batch, use_threads=False):
             yield _from_arrow(block, table)
 
 
 def read_first_column(folder: CheckedFolder, name: str, table: Table, low: int, high: int) -> Iterator[CountRows]:
     """The rows of a file whose first column is from `low` up to `high`, block by block; other blocks are not read."""
-    with _opened(folder, name) as file:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(folder.checked_path(name)) as file:
         for group in range(file.num_row_groups):
             limits = file.metadata.row_group(group).column(0).statistics
             if limits.max < low or limits.min >= high:
                 continue
             rows = _from_arrow(file.read_row_group(group, use_threads=False), table)
             yield rows.part(slice(*np.searchsorted(rows.keys, [low * table.base, high * table.base])))
-
-
-@contextmanager
-def _opened(folder: CheckedFolder, name: str) -> Iterator[Any]:
-    from pyarrow import parquet  # imported late: it takes as long as all else
-
-    with parquet.ParquetFile(folder.checked_path(name)) as file:
-        yield file
 
 
 def _writer(path: Path, table: Table) -> Any:

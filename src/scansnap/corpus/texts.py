@@ -44,8 +44,6 @@ WIKITEXT_REPOSITORY = "Salesforce/wikitext"
 WIKITEXT = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
 """Configurations by name: the word-level texts, in which rare words are `<unk>`, as in the published runs."""
 
-WIKITEXT_SPLITS = {"train": "train", "validation": "valid", "test": "test"}
-
 EXAMPLE = "example"
 NAMES = (EXAMPLE, *WIKITEXT)
 HELD_OUT = 20
@@ -197,7 +195,7 @@ def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> TextFile
 
 
 def _fetch_wikitext(name: str, folder: Path) -> None:
-    """Write train.txt, valid.txt and test.txt."""
+    """Write train.txt, validation.txt and test.txt."""
     try:
         from datasets import load_dataset
     except ImportError:
@@ -209,8 +207,8 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
         content = load_dataset(WIKITEXT_REPOSITORY, WIKITEXT[name])
     except Exception as error:  # of many types: no network, no such dataset, no space
         raise InputError(f"{name} cannot be downloaded ({brief(error)}): give the path of a folder with it.") from None
-    for split, name_here in WIKITEXT_SPLITS.items():
-        with (folder / f"{name_here}.txt").open("w", encoding="utf-8", newline="\n") as file:
+    for split in ("train", "validation", "test"):
+        with (folder / f"{split}.txt").open("w", encoding="utf-8", newline="\n") as file:
             for rows in content[split].iter(batch_size=1000):
                 # a row is a line with its newline, except that a blank line is an empty row
                 file.writelines(row.rstrip("\n") + "\n" for row in rows["text"])

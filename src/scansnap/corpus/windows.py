@@ -108,6 +108,12 @@ def _rows(
     return CountRows(np.repeat(keys, np.diff(ends)), items[: ends[-1]], counts[: ends[-1]])
 
 
+def largest(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The places of the largest counts above 0, at most `most`, from the largest on."""
+    order = np.argsort(-counts, kind="stable")[:most]
+    return order[counts[order] > 0]
+
+
 @dataclass(frozen=True, eq=False)
 class ContextCounts:
     """Counts of the contextual and next tokens of one query token."""

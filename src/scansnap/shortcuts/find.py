@@ -13,6 +13,7 @@ import regex
 from scipy import stats
 
 from scansnap.corpus.sources import Table, open_table
+from scansnap.corpus.tokenizers import UNSPACED
 from scansnap.shortcuts.attention import attend
 from scansnap.shortcuts.example import example_rows
 from scansnap.shortcuts.features import SHAPES, Feature
@@ -100,6 +101,7 @@ def shortcuts(
     judged = judge(texts, options)
     attention = attend(texts, judged, options, progress) if options.attention else {}
     features = texts.table.features
+    is_unspaced = [UNSPACED.search(feature.name) is not None for feature in features if feature.kind == "word"]
     return Shortcuts(
         source=tables[0].name,
         text=text,
@@ -110,6 +112,7 @@ def shortcuts(
         num_ambiguous=texts.num_ambiguous,
         drawn_share=int(texts.copies[~texts.is_test].sum()) / collected.reports[0].used,
         num_words=len(collected.vocabulary),
+        unspaced_share=float(np.mean(is_unspaced or [False])),
         num_features=dict(Counter(feature.kind for feature in features)),
         num_pairs=texts.table.num_pairs,
         num_tests=judged.evidence.num_tests,
@@ -151,7 +154,7 @@ def _findings(
     accept: Collection[tuple[str, str, str]],
     has_test: bool,
 ) -> Iterable[Finding]:
-    features, accepted = texts.table.features, {tuple(entry) for entry in accept}
+    features, has, accepted = texts.table.features, texts.table.has, {tuple(entry) for entry in accept}
     usual_shares = judged.rows / judged.rows.sum()
     test_counts, test_rows = texts.counts(texts.is_test & ~texts.is_shared)
     for i, (feature, k) in enumerate(zip(judged.feature.tolist(), judged.label.tolist(), strict=True)):
@@ -163,7 +166,8 @@ def _findings(
         explained_by = judged.explained_by[i]
         other = None if explained_by is None else features[explained_by]
         is_shortcut, is_copied = not judged.reasons[i], "copies" in judged.reasons[i]
-        own = _texts_with(texts, feature, k)
+        own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
+        own = own[(texts.label[own] == k) & ~texts.is_test[own]]  # texts of the first source
         own = own[np.argsort(-texts.copies[own], kind="stable")] if is_copied else own
         shown = own[:EXAMPLES] if is_shortcut or is_copied else ()
         gain, picked_at = attention.get(feature, (None, None))
@@ -198,13 +202,6 @@ def _holds(count: int, with_label: int, label: int, rows: Any) -> Test:
         return "not seen"
     p = stats.hypergeom.sf(with_label - 1, int(rows.sum()), int(rows[label]), count)
     return "holds" if p <= HOLDS_P else "not confirmed"
-
-
-def _texts_with(texts: LabeledTexts, feature: int, label: int) -> Any:
-    """The texts of the first source that have a feature and a label."""
-    has = texts.table.has
-    own = has.indices[has.indptr[feature] : has.indptr[feature + 1]]
-    return own[(texts.label[own] == label) & ~texts.is_test[own]]
 
 
 def _excerpt(place: str, text: str, feature: Feature | None = None) -> str:

@@ -147,6 +147,8 @@ class Shortcuts:
     """The share of the rows whose texts were drawn: 1 if all were tested."""
     num_words: int
     """Different words."""
+    unspaced_share: float
+    """The share of the tested words that are characters of scripts without spaces between words."""
     num_features: dict[str, int]
     """Features in enough texts to be tested, by kind."""
     num_pairs: int

@@ -237,7 +237,9 @@ def near_copies(tokens: NDArray[np.int32], ends: IntArray, same: IntArray) -> In
     first = np.searchsorted(text, has_pairs)
     rng = np.random.default_rng(0)
     links = [np.stack([np.arange(n), _first_of(same)[same]])]
-    shingles: sparse.csr_array | None = None
+    shingles = sparse.csr_array((np.ones(len(pair), np.int32), (text, pair)), (n, int(pair.max(initial=0)) + 1))
+    shingles.data[:] = 1
+    sizes = np.diff(shingles.indptr)
     for _ in range(BANDS if len(first) else 0):
         band = np.zeros(len(first), np.uint64)
         for _ in range(HASHES):
@@ -247,14 +249,9 @@ def near_copies(tokens: NDArray[np.int32], ends: IntArray, same: IntArray) -> In
         one, other = has_pairs, has_pairs[_first_of(bucket)[bucket]]
         differ = same[one] != same[other]
         one, other = one[differ], other[differ]
-        if len(one):
-            if shingles is None:
-                shingles = sparse.csr_array((np.ones(len(pair), np.int32), (text, pair)), (n, int(pair.max()) + 1))
-                shingles.data[:] = 1
-                sizes = np.diff(shingles.indptr)
-            shared = shingles[one].multiply(shingles[other]).sum(axis=1)
-            is_similar = shared >= SIMILAR * (sizes[one] + sizes[other] - shared)
-            links.append(np.stack([one[is_similar], other[is_similar]]))
+        shared = shingles[one].multiply(shingles[other]).sum(axis=1)
+        is_similar = shared >= SIMILAR * (sizes[one] + sizes[other] - shared)
+        links.append(np.stack([one[is_similar], other[is_similar]]))
     one, other = np.concatenate(links, axis=1)
     graph = sparse.coo_array((np.ones(len(one), np.int8), (one, other)), (n, n))
     return csgraph.connected_components(graph, directed=False)[1].astype(np.int64)
