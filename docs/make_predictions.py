@@ -29,7 +29,7 @@ DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text
 SNAPS = HERE / "data" / "figure_snap.json"
 PAGE = HERE / "prediction_results.md"
 VANISHED = 0.2
-"""The training loss below which a text counts as learned by heart."""
+"""The training loss below which a text counts as memorized."""
 
 METHODS = ("settled", "population")
 MARKS = "†‡"
@@ -124,7 +124,7 @@ def _constants(dataset: xr.Dataset) -> str:
 
 
 def _snaps(dataset: xr.Dataset) -> str:
-    """When attention of (Y, Z) froze at a constant rate, beside Theorem 4's time for a text learned by heart."""
+    """When attention of (Y, Z) froze at a constant rate, beside Theorem 4's time for a text memorized."""
     runs, types = read_json(SNAPS), json.loads(dataset.attrs["types"])
     runs = runs.isel(cell=np.flatnonzero((runs["model"] == "yz") & (runs["schedule"] == "constant")))
     lines = [["tokens", "rate", "batch", "loss", "$t_0$", "froze at"]]
@@ -192,7 +192,7 @@ The package's default, 1000 and 0.75, was chosen for longer training.
 
 ## The time of the snap
 
-If a text is learned by heart, each occurrence is a class, and Theorem 4 gives $t_0$ with $K$ the number of tokens
+If a text is memorized, each occurrence is a class, and Theorem 4 gives $t_0$ with $K$ the number of tokens
 (`text_snap_start`). The last column has the updates at which attention of $(Y, Z)$ froze in three runs of
 `studies/snap.py`, which record every 200 updates and end after 20,000.
 
