@@ -102,7 +102,8 @@ def together(folder: Path, name: str, rounds: int, processes: int = 4) -> Counte
             root = folder / f"{number}"
             root.mkdir()
             seen.update(pool.starmap_async(_write, [(name, root, expected)] * processes, chunksize=1).get(600))
-            seen[f"then {outcome(WRITTEN[name], root, expected)}"] += 1
+            end = outcome(WRITTEN[name], root, expected)
+            seen["then identical" if end == "identical" else f"THEN {end}"] += 1
     return seen
 
 

@@ -68,11 +68,15 @@ def test_the_sentence_names_the_variable_and_what_is_intact_can_be_had(tmp_path)
 def test_a_lazy_result_is_checked_when_it_is_read(tmp_path) -> None:
     path = tmp_path / "r.zarr"
     ss.train("syn-small", **{**OPTIONS, "record": ("loss", "accuracy")}, steps=4, store=path)
-    flip(next(file for file in (path / "loss" / "c").rglob("*") if file.is_file()), 0.99)
+    file = next(file for file in (path / "loss" / "c").rglob("*") if file.is_file())
+    flip(file, 0.99)
     lazy = ss.load(path, lazy=True)
     lazy["accuracy"].load()
     with pytest.raises(ss.StoreError, match="of 'loss' has other bytes than were written"):
         lazy["loss"].load()
+    file.write_bytes(file.read_bytes()[:-1])  # another size shows at once
+    with pytest.raises(ss.StoreError, match="of 'loss' has other bytes than were written"):
+        ss.load(path, lazy=True)
 
 
 def test_a_store_of_an_earlier_version_is_refused_and_can_be_converted(tmp_path) -> None:

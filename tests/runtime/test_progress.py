@@ -44,12 +44,6 @@ def test_a_line_comes_after_ten_seconds_and_then_rarely(capsys: pytest.CaptureFi
     assert len(captured.err.splitlines()) == 15
 
 
-def test_short_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock(9.9)
-    report(Standing("training", 1, clock), clock.wait)
-    assert capsys.readouterr().err == ""
-
-
 def test_the_time_left_follows_from_the_pace_since_the_first_update() -> None:
     clock = Clock(1e6)
     state = Standing("sweeping", 1000, clock)
