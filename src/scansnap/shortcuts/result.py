@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scansnap.corpus.sources import RowReport
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.storage.files import TABLE_MARK, check_replaceable
+from scansnap.storage.files import TABLE_MARK, atomic_write, check_replaceable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,20 +208,21 @@ class Shortcuts:
         return pd.DataFrame(rows, columns=names)
 
     def write_table(self, path: str | Path) -> None:
-        """Write the findings as CSV, Parquet or JSON; a file that this package did not write is not replaced."""
+        """Write the findings as CSV, Parquet or JSON, atomically; a file that this package did not write is not replaced."""
         path = Path(path)
         check_table(path)
         table = self.to_pandas()
         table.insert(0, TABLE_MARK, 1)
+        if path.suffix.lower() == ".parquet":
+            data = table.to_parquet(index=False)
+        elif path.suffix.lower() == ".csv":
+            data = table.to_csv(index=False).encode()
+        else:
+            records = table.to_json(orient="records", force_ascii=False, indent=1)
+            data = (records if len(table) else EMPTY_JSON).encode()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix.lower() == ".json":
-                records = table.to_json(orient="records", force_ascii=False, indent=1)
-                path.write_text(records if len(table) else EMPTY_JSON, encoding="utf-8")
-            elif path.suffix.lower() == ".csv":
-                table.to_csv(path, index=False)
-            else:
-                table.to_parquet(path, index=False)
+            atomic_write(path, data)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror or error}.") from None
 
