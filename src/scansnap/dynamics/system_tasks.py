@@ -89,8 +89,7 @@ def check_gradient(system: System) -> None:
     for part, (given, shape) in {**wanted, "the loss": (loss, (2,))}.items():
         if tuple(given.shape) != tuple(shape):
             raise InputError(
-                f"{name} gives {part} of shape {tuple(given.shape)} for two runs: give {tuple(shape)}, whose first axis "
-                "is the run."
+                f"{name} gives {part} of shape {tuple(given.shape)} for two runs: give {tuple(shape)}, with the run first."
             )
 
 

@@ -339,7 +339,7 @@ class FactoredReversal(Bilinear):
         "identity-bridge": Preset(
             "sentences A = A and B = B teach a factored model to answer B ← A, which it never sees",
             {"pairs": 8, "both": 0, "width": None, "identity": "all"},
-            train={"lr_theta": 8.0, "steps": 400, "seeds": (0, 1, 2)},
+            train={"lr_theta": 4.0, "steps": 400, "seeds": (0, 1, 2)},
             flow={"lr_theta": 1.0, "times": (10, 100, 316, 1e3, 1e4)},
         )
     }
