@@ -37,13 +37,13 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import Options, option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 SHARE = 0.5**0.5
 """The entries of the direction LN(e_given + e_relation)."""

@@ -45,18 +45,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import one_tensor_thread
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FloatArray = NDArray[np.float64]
 
 # --- the reduction ---------------------------------------------------------------------------------------------------
 
