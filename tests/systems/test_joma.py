@@ -16,6 +16,7 @@ import scansnap as ss
 from scansnap.figures.joma import FIGURE
 from scansnap.systems.joma import JoMA
 from scansnap.theory import joma as laws
+from tests.systems.autograd import compare_with_autograd
 
 ACTIVATIONS: dict[str, Any] = {
     "linear": lambda a: a,
@@ -27,65 +28,36 @@ ACTIVATIONS: dict[str, Any] = {
 SEEDS = np.array([3, 4], np.uint64)
 
 
-class Plain(torch.nn.Module):
-    """One run of the model with embeddings: f = U_C b + u_m, h = φ(W f), logits C'h."""
-
-    def __init__(self, system: JoMA, blocks: dict[str, Any], run: int) -> None:
-        super().__init__()
-        self.system = system
-        size = system.tokens + system.queries
-        generator = torch.Generator().manual_seed(run)
-        self.embeddings = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator))[0]
-        rows = np.concatenate([blocks["v"][run], blocks.get("r", np.zeros((2, system.queries, system.hidden)))[run]])
-        self.w = torch.nn.Parameter(self.embeddings.T @ torch.from_numpy(rows))  # (width, hidden)
-        self.z = torch.nn.Parameter(torch.from_numpy(blocks["z"][run].copy()))
-
-    def loss(self, x: Tensor, output: Tensor, target: Tensor | None) -> Tensor:
-        system, losses = self.system, []
-        for m, s in itertools.product(range(system.queries), range(system.contexts)):
-            b = x[m, s] * (self.z[m] if system.attention_map == "linear" else self.z[m].exp())
-            if system.attention_map == "softmax":
-                b = b / b.sum()
-            f = b @ self.embeddings[: system.tokens]
-            if system.residual:
-                f = f + self.embeddings[system.tokens + m]
-            logits = ACTIVATIONS[system.activation](f @ self.w) @ output
-            label = int(system.labels[s])
-            if system.objective == "cross_entropy":
-                losses.append(functional.cross_entropy(logits, torch.tensor(label)))
-            elif system.objective == "constant":
-                losses.append(logits.mean() - logits[label])
-            else:
-                assert target is not None
-                losses.append(((logits - target[m, s]) ** 2).sum() / 2)
-        return torch.stack(losses).mean()
-
-
 @pytest.mark.parametrize("attention_map", ["linear", "exp", "softmax"])
 @pytest.mark.parametrize("objective", ["cross_entropy", "constant", "squared"])
 def test_the_gradient_is_autograds_of_the_model_with_embeddings(attention_map: Any, objective: Any) -> None:
+    """f = U_C b + u_m and h = φ(W f) with random orthonormal embeddings, context by context."""
     inputs: Any = itertools.cycle(("dirichlet", "bump", "single"))
+    embeddings = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))[0]
     for activation, residual in itertools.product(ACTIVATIONS, (True, False)):
         system = JoMA(
             tokens=3, hidden=4, classes=3, contexts=6, queries=2, attention_map=attention_map, activation=activation,
             objective=objective, inputs=next(inputs), residual=residual, start_scale=0.4, concentration=0.5,
         )  # fmt: skip
-        start, data = system.start(SEEDS), system.data(SEEDS, None)
-        tensors = {name: torch.from_numpy(values) for name, values in data.items()}
-        gradient, loss = system.gradient({name: torch.from_numpy(v) for name, v in start.items()}, tensors)
-        for run in range(2):
-            plain = Plain(system, dict(start), run)
-            target = tensors["target"][run] if "target" in tensors else None
-            expected = plain.loss(tensors["x"][run], tensors["output"][run], target)
-            expected.backward()
-            assert abs(float(loss[run]) - expected.item()) < 1e-12
-            assert plain.w.grad is not None
-            assert plain.z.grad is not None
-            by_token = -plain.embeddings @ plain.w.grad
-            torch.testing.assert_close(gradient["z"][run], -plain.z.grad, rtol=0, atol=1e-12)
-            torch.testing.assert_close(gradient["v"][run], by_token[:3], rtol=0, atol=1e-12)
-            if residual:
-                torch.testing.assert_close(gradient["r"][run], by_token[3:], rtol=0, atol=1e-12)
+
+        def loss_of(blocks: Any, data: Any, system: JoMA = system) -> Tensor:
+            z, losses = blocks["z"], []
+            W = embeddings.T @ torch.cat([blocks["v"], blocks.get("r", torch.zeros(2, 4))])  # (width, hidden)
+            for m, s in itertools.product(range(2), range(6)):
+                b = data["x"][m, s] * (z[m] if system.attention_map == "linear" else z[m].exp())
+                b = b / b.sum() if system.attention_map == "softmax" else b
+                f = b @ embeddings[:3] + (embeddings[3 + m] if system.residual else 0)
+                logits = ACTIVATIONS[system.activation](f @ W) @ data["output"]
+                label = system.labels[s]
+                if system.objective == "cross_entropy":
+                    losses.append(functional.cross_entropy(logits, torch.tensor(label)))
+                elif system.objective == "constant":
+                    losses.append(logits.mean() - logits[label])
+                else:
+                    losses.append(((logits - data["target"][m, s]) ** 2).sum() / 2)
+            return torch.stack(losses).mean()
+
+        compare_with_autograd(system, loss_of)
 
 
 def test_softmax_gradients_keep_their_digits() -> None:

@@ -15,8 +15,7 @@ from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
 from scansnap.runtime.errors import InputError
 from scansnap.systems.selection import NextToken, TokenSelection, features
 from scansnap.theory import selection as theory
-
-FloatArray = NDArray[np.float64]
+from scansnap.validation.checks import FloatArray
 
 SELECTION = "Tarzanagh, Li, Zhang and Oymak, NeurIPS 2023"
 NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak, AISTATS 2024"

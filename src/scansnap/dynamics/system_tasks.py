@@ -34,9 +34,8 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, find_device
 from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.system import Arrays, State, System, check_system
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import Options, option, options_of
-
-FloatArray = NDArray[np.float64]
 
 MOST_IMPLICIT = 1500
 """The most entries of a state that may be integrated implicitly."""
@@ -89,8 +88,7 @@ def check_gradient(system: System) -> None:
     for part, (given, shape) in {**wanted, "the loss": (loss, (2,))}.items():
         if tuple(given.shape) != tuple(shape):
             raise InputError(
-                f"{name} gives {part} of shape {tuple(given.shape)} for two runs: give {tuple(shape)}, whose first axis "
-                "is the run."
+                f"{name} gives {part} of shape {tuple(given.shape)} for two runs: give {tuple(shape)}, the run first."
             )
 
 

@@ -39,12 +39,12 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FloatArray = NDArray[np.float64]
 
 START, DATA = 0, 1
 """Streams of random numbers."""

@@ -37,13 +37,13 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import Options, option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 SHARE = 0.5**0.5
 """The entries of the direction LN(e_given + e_relation)."""
@@ -339,7 +339,7 @@ class FactoredReversal(Bilinear):
         "identity-bridge": Preset(
             "sentences A = A and B = B teach a factored model to answer B ← A, which it never sees",
             {"pairs": 8, "both": 0, "width": None, "identity": "all"},
-            train={"lr_theta": 8.0, "steps": 400, "seeds": (0, 1, 2)},
+            train={"lr_theta": 4.0, "steps": 400, "seeds": (0, 1, 2)},
             flow={"lr_theta": 1.0, "times": (10, 100, 316, 1e3, 1e4)},
         )
     }

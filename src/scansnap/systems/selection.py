@@ -36,13 +36,13 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
 from scansnap.theory.selection import component_basis, key_differences, max_margin, priority_components
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Example = Literal["sphere", "one_hot", "plane", "clusters"]
-FloatArray = NDArray[np.float64]
 
 PLANE_SCORES = (1.0, 0.9)
 """Scores of the first two tokens of the example "plane"."""

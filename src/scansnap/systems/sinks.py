@@ -27,10 +27,12 @@ a copy of the token before it.  One layer and one head, with one-hot embeddings:
     logits_i = U[x_i] + sum_{j <= i} a_ij W[x_j],      score_ij = Z[x_i, x_j] + r[x_i] 1[j = i - 1],
 
 and a_i = softmax(score_i), or ReLU(1 + score_i) / i, which also starts at 1/i.  U is what the rest of the model adds.
-With rho_i = e_target - softmax(logits_i) and X the one-hot tokens, the gradient of J is
+Positions with the same token k have the same score, but for the previous one.  So only the attention A_ik on a token
+matters, the sum of p_ik, of the previous position, and o_ik, of the n_ik other positions that hold k.  With
+rho_i = e_target - softmax(logits_i) and X the one-hot tokens, the gradient of J is
 
-    dU = X' rho,    dW = (a X)' rho,    da_ij = rho_i . W[x_j],    dscore = a o (da - sum a da)  or  da o 1[a > 0] / i,
-    dZ = X' dscore X,    dr[x_i] = sum of dscore_{i, i-1},
+    dU = X' rho,    dW = A' rho,    dA = rho W',    d(o, p) = (o, p) o (dA - sum A dA)  or  dA o (n, 1) o 1[> 0] / i,
+    dZ = X' (do + dp),    dr[x_i] = sum_k dp_ik,
 
 each divided by the number of predictions.
 """
@@ -43,17 +45,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError
+from scansnap.runtime.machine import one_tensor_thread
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
+from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FloatArray = NDArray[np.float64]
 
 # --- the reduction ---------------------------------------------------------------------------------------------------
 
@@ -165,12 +168,16 @@ def _expm1_less_x(x: Tensor) -> Tensor:
 @quantity("token", long_name="mean attention of each query token on the start token")
 def attention_on_start(now: State) -> ArrayLike:
     """a_i0 by the query's token, over the recorded sequences; NaN for tokens that do not occur."""
+    import torch
+
     system, tokens = now.system, np.asarray(now.data["tokens"])
     assert isinstance(system, BigramBackcopy)
-    weights = system.attention(now.parameters, tokens)[..., 0]
-    queries = tokens[:, :, 1:-1, None] == np.arange(system.tokens)
+    parameters = {name: torch.as_tensor(np.asarray(values, np.float64)) for name, values in now.parameters.items()}
+    with one_tensor_thread():  # threads that wait for each other cost more than this does
+        weights = system.attention(parameters, torch.as_tensor(tokens))[1].sum(0)[..., -1].numpy()  # it occurs once
+    queries = tokens[:, :, 1:-1].reshape(len(tokens), -1, 1) == np.arange(system.tokens)
     with np.errstate(invalid="ignore"):
-        return (weights[..., None] * queries).sum((1, 2)) / queries.sum((1, 2))
+        return (weights[..., None] * queries).sum(1) / queries.sum(1)
 
 
 @quantity("key", long_name="norm of each token's value, mean subtracted")
@@ -192,7 +199,7 @@ class BigramBackcopy(System):
     presets: ClassVar[Mapping[str, Preset]] = {
         "bigram-backcopy": Preset(
             "tokens that copy nothing attend to the start token; triggers attend to the token before them",
-            train={"lr": 0.03, "optimizer": "adam", "steps": 1000, "seeds": (0,)},
+            train={"lr": 0.03, "optimizer": "adam", "steps": 1000, "record_every": 10, "seeds": (0,)},
         )
     }
 
@@ -246,53 +253,38 @@ class BigramBackcopy(System):
             drawn[..., i] = np.where(now < self.triggers, drawn[..., i - 2], following)
         return {"tokens": drawn}
 
-    def attention(self, parameters: Mapping[str, Any], tokens: NDArray[np.int64]) -> FloatArray:
-        """a (R, B, T, T + 1) of the queries 1, ..., T of sequences."""
+    def attention(self, parameters: Tensors, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """X (R, N, V) of the N = B T queries, (o, p) of shape (2, R, N, V + 1), and what multiplies dA in d(o, p)."""
         import torch
 
-        given = {name: torch.as_tensor(np.asarray(parameters[name], np.float64)) for name in ("scores", "previous")}
-        return self._attention(given, self._one_hot(torch.as_tensor(tokens[..., :-1]), torch.float64)).numpy()
-
-    def _one_hot(self, tokens: Tensor, dtype: Any) -> Tensor:
-        from torch.nn.functional import one_hot
-
-        return one_hot(tokens, self.tokens + 1).to(dtype)
-
-    def _attention(self, parameters: Tensors, one_hot: Tensor) -> Tensor:
-        """a (R, B, T, T + 1) of the queries 1, ..., T."""
-        import torch
-
-        query = one_hot[..., 1:, : self.tokens]
-        T = query.shape[2]
-        scores = query @ parameters["scores"][:, None] @ one_hot.mT
-        before = torch.eye(T, T + 1, dtype=scores.dtype, device=scores.device)  # query i is at position i + 1
-        scores = scores + (query @ parameters["previous"][:, None, :, None]) * before
-        visible = torch.ones(T, T + 1, dtype=torch.bool, device=scores.device).tril(1)
-        if self.attention_map == "softmax":
-            return scores.masked_fill(~visible, -torch.inf).softmax(-1)
-        return torch.relu(1 + scores) * visible / visible.sum(-1, keepdim=True)
+        keys = torch.nn.functional.one_hot(tokens[..., :-1], self.tokens + 1).to(parameters["scores"].dtype)
+        query = keys[:, :, 1:, : self.tokens].flatten(1, 2)
+        seen, previous = keys.cumsum(2)[:, :, 1:].flatten(1, 2), keys[:, :, :-1].flatten(1, 2)
+        counts = torch.stack([seen - previous, previous])
+        scores = query @ parameters["scores"]
+        scores = torch.stack([scores, scores + query @ parameters["previous"][..., None] * previous])
+        if self.attention_map == "relu":
+            counts = counts / seen.sum(-1, keepdim=True)
+            return query, counts * torch.relu(1 + scores), counts * (scores > -1)
+        scores = scores.masked_fill(seen == 0, -torch.inf)
+        odds = counts * torch.exp(scores - scores.amax((0, -1), keepdim=True))
+        shares = odds / odds.sum((0, -1), keepdim=True)
+        return query, shares, shares
 
     def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
-        import torch
-
-        tokens, W = data["tokens"], parameters["values"][:, None]
-        one_hot = self._one_hot(tokens[..., :-1], W.dtype)
-        query, count = one_hot[..., 1:, : self.tokens], tokens.shape[1] * (tokens.shape[2] - 2)
-        a = self._attention(parameters, one_hot)  # (R, B, T, T + 1)
-        attended = a @ one_hot
-        residual, loss = softmax_residual(query @ parameters["bigram"][:, None] + attended @ W, tokens[..., 2:])
-        rho = residual / count
-        da = rho @ W.mT @ one_hot.mT
+        W, target = parameters["values"], data["tokens"][..., 2:].flatten(1)
+        query, shares, slopes = self.attention(parameters, data["tokens"])
+        attended = shares.sum(0)  # A
+        residual, loss = softmax_residual(query @ parameters["bigram"] + attended @ W, target)
+        rho = residual / target.shape[1]
+        push = rho @ W.mT  # dA
         if self.attention_map == "softmax":
-            dscore = a * (da - (a * da).sum(-1, keepdim=True))
-        else:
-            lengths = torch.arange(2, a.shape[2] + 2, dtype=a.dtype, device=a.device)[:, None]
-            dscore = torch.where(a > 0, da, 0.0) / lengths
-        previous = dscore.diagonal(dim1=-2, dim2=-1)[..., None]  # (R, B, T, 1)
+            push = push - (attended * push).sum(-1, keepdim=True)
+        moved = slopes * push
         gradient = {
-            "bigram": (query.mT @ rho).sum(1),
-            "scores": (query.mT @ dscore @ one_hot).sum(1),
-            "previous": (query.mT @ previous).sum(1)[..., 0],
-            "values": (attended.mT @ rho).sum(1),
+            "bigram": query.mT @ rho,
+            "scores": query.mT @ moved.sum(0),
+            "previous": (query.mT @ moved[1].sum(-1, keepdim=True))[..., 0],
+            "values": attended.mT @ rho,
         }
-        return gradient, loss.mean((1, 2))
+        return gradient, loss.mean(1)
