@@ -35,7 +35,7 @@ VERDICTS = {
 }
 QUICK = ("joma_invariants", "joma_steps", "joma_homogeneous_law", "joma_softmax_estimate", "reversal_bilinear_spread",
          "att_svm_objectives", "one_hot_gaps", "support_gaps", "direction_overshoots", "selected_tokens",
-         "token_priority")  # fmt: skip
+         "token_priority", "sink_growth")  # fmt: skip
 
 
 def test_every_claim_of_a_system_is_listed_here() -> None:
