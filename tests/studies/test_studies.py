@@ -14,6 +14,7 @@ import torch
 import xarray as xr
 
 import falls
+import joma_units
 import joma_wikitext
 import prediction
 import scansnap as ss
@@ -257,3 +258,9 @@ def test_joma_on_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (run["types"], run["updates"], run["updates_per_pass"]) == (7, 2, 2)  # a b . c d, <eos> and <unk>
     assert np.shape(run["entropy"]) == (2, 3)
     assert len(joma_wikitext.describe(run)) == 2
+
+
+def test_attention_that_becomes_dense_again() -> None:
+    curves = np.array([[2.0, 1.0, 1.5], [2.0, 1.0, 1.05], [2.0, 1.95, 2.0], [2.0, 1.5, 1.0]])
+    assert joma_units.is_dense_again(curves).tolist() == [True, False, False, False]
+    assert joma_units.count_dense({"tokens": 3, "contexts": 3}, ratio=1e-6, seeds=1) == 0  # attention hardly moves

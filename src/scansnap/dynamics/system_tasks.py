@@ -49,8 +49,8 @@ AT_ONCE = 128
 RESTING, TRIALS = 8.0, 4
 """The ratio of gradient and rounding below which a run rests, and the changes of last digits that are tried."""
 
-LOOK_EVERY = 2.0
-"""The log time between two looks at whether a run rests."""
+CHECK_EVERY = 2.0
+"""The log time between two checks whether a run rests."""
 
 
 def system_options(system: System, base: type[Options]) -> type[Options]:
@@ -275,7 +275,7 @@ class SystemFlowRuns:
             solver: OdeSolver = LSODA(slope, 0.0, start, u[-1], jac=hessian, **errors)
         else:
             solver = DOP853(slope, 0.0, start, u[-1], **errors)
-        looked = 0.0
+        last_check = 0.0
         while record < len(times) and solver.status == "running" and solver.nfev < MOST_EVALUATIONS:
             with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings(action="ignore"):
                 solver.step()  # LSODA warns where it cannot go on
@@ -285,8 +285,8 @@ class SystemFlowRuns:
             if reached > record:
                 states[record:reached] = solver.dense_output()(u[record:reached]).T
                 record = reached
-            if solver.t >= looked + LOOK_EVERY:
-                looked = solver.t
+            if solver.t >= last_check + CHECK_EVERY:
+                last_check = solver.t
                 if self._rests(run, solver.y):
                     states[record:] = solver.y
                     record = len(times)

@@ -208,7 +208,7 @@ class Shortcuts:
         return pd.DataFrame(rows, columns=names)
 
     def write_table(self, path: str | Path) -> None:
-        """Write the findings as CSV, Parquet or JSON, atomically; a file that this package did not write is not replaced."""
+        """Write the findings as CSV, Parquet or JSON; a file that this package did not write is not replaced."""
         path = Path(path)
         check_table(path)
         table = self.to_pandas()
