@@ -9,13 +9,13 @@ becomes dense again if its entropy falls by at least 0.1 nat and a tenth of the 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import scansnap as ss
-from scansnap.systems.joma import JoMA
 
 TIMES = np.geomspace(1, 1e6, 49)
 RATIOS = (1.0, 100.0)
@@ -37,8 +37,10 @@ def is_dense_again(entropy: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def count_dense(setting: dict[str, Any], ratio: float, seeds: int) -> int:
     """How many runs become dense again."""
-    system, rates = JoMA(concentration=0.3, **setting), {"lr_v": 1.0, "lr_z": ratio}
-    run = ss.flow(system, **rates, seeds=range(seeds), times=[0, *TIMES], record="entropy", rtol=1e-5, atol=1e-7)
+    system = replace(ss.SYSTEMS.member("joma"), concentration=0.3, **setting)
+    run = ss.flow(
+        system, lr_v=1.0, lr_z=ratio, seeds=range(seeds), times=[0, *TIMES], record="entropy", rtol=1e-5, atol=1e-7
+    )
     return int(is_dense_again(run["entropy"].isel(query=0).values).sum())
 
 

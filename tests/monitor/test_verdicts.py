@@ -160,10 +160,10 @@ def test_frozen_is_what_measure_snaps_says() -> None:
     stopped = series([heads(w) for w in [*moving, *[moving[-1]] * 6]])
     (frozen,) = [v for v in judge_heads(stopped) if v.name == "frozen"]
     assert frozen.since == int(ss.measure.snaps(stopped)["snap_step"].item()) == 250
-    peak = re.search(r"at most ([\d.]+) .* around step (\d+);", str(ss.measure.snaps(stopped)["evidence"].item()))
+    peak = re.search(r"around step (\d+), at ([\d.]+) per step;", str(ss.measure.snaps(stopped)["evidence"].item()))
     assert peak is not None
     assert frozen.evidence == (
-        f"its attention moved by up to {peak[1]} per step (around step {peak[2]}), and since step 250 by at most 0% of "
+        f"its attention moved by up to {peak[2]} per step (around step {peak[1]}), and since step 250 by at most 0% of "
         "that (6 snapshots)"
     )
     assert "frozen" not in names(series([heads(w) for w in moving]))
