@@ -6,6 +6,7 @@ import io
 import json
 import linecache
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -48,6 +49,8 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
     sizes = {"run": 2, "step": 51, "layer": 1, "head": 1, "class": 2, "query": 2, "token": 30}
     assert ss.load(path).sizes == sizes
     assert picture.read_bytes().startswith(b"\x89PNG")
+    expected = dict(runpy.run_path(str(Path(__file__).parents[2] / "release" / "check.py"))["SMOKE"])
+    assert re.search(expected["train --preset syn-small"], result.stdout)
 
 
 def test_train_json_and_python_agree(tmp_path) -> None:
