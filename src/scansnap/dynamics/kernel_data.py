@@ -266,16 +266,16 @@ def has_kernel_rule(rule: object) -> bool:
     return type(rule) in RULES and {field.name for field in fields(rule)} <= set(kernel.Rule._fields)  # type: ignore[arg-type]
 
 
-def has_plain_steps(options: TrainOptions) -> bool:
-    """Whether a step is SGD's, with or without momentum, and nothing else."""
-    return type(options.rule) is update_rules.SGD and not options.clip and not options.weight_decay
-
-
 def kernel_rule(options: TrainOptions) -> kernel.Rule:
     """The rule, its settings and the options of a step, as the kernel reads them."""
     rule = options.rule
     values = (getattr(rule, name, getattr(options, name, None)) for name in kernel.Rule._fields[1:])
     return kernel.Rule(RULES[type(rule)], *(float(value or 0.0) for value in values))
+
+
+def has_plain_steps(rule: kernel.Rule) -> bool:
+    """Whether a step is SGD's, with or without momentum, and nothing else: all that the basic kernel compiles."""
+    return rule == kernel.Rule(kernel.SGD, rule.momentum, *[0.0] * (len(rule) - 2))
 
 
 def kernel_state(

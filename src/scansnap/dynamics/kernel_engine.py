@@ -67,16 +67,16 @@ class KernelEngine:
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         self.step = 0
         self._work, self._start, self._runs, options = work, start, runs, work.options
+        self._options, self._rule = options, kernel_rule(options)
         self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
         self._kernel = Kernel(
             start,
             self._batches,
             np.dtype(options.dtype),
-            plain_steps=has_plain_steps(options),
+            plain_steps=has_plain_steps(self._rule),
             modified=options.decoder_gradient == "modified",
             learned=options.learn_position_bias,
         )
-        self._options, self._rule = options, kernel_rule(options)
         self._state = kernel_state(
             start, len(runs), memory_of(options.rule), self._kernel.dtype, learned=self._kernel.learned
         )
