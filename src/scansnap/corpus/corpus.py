@@ -23,7 +23,7 @@ from scansnap.corpus.options import ReadOptions
 from scansnap.corpus.texts import TextScan, find_text
 from scansnap.corpus.tokenizers import (
     GLUED,
-    MANY,
+    NOTABLE_SHARE,
     PROSE,
     SPLITS,
     UNKNOWN,
@@ -175,7 +175,7 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
     if not isinstance(tokenizer, WordTokenizer):
         return
     share, word = tokenizer.share_of(UNSPACED)
-    if share > MANY:
+    if share > NOTABLE_SHARE:
         what = (
             "each character is a token, and words are not found"
             if tokenizer.name == PROSE
@@ -187,7 +187,7 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
         )
         return
     share, word = tokenizer.share_of(GLUED)
-    if share > MANY and tokenizer.name == WORDS:
+    if share > NOTABLE_SHARE and tokenizer.name == WORDS:
         yield (
             f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
             f"off (--tokenizer {PROSE}, and a new --output if you count)."

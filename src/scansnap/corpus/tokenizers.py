@@ -53,8 +53,8 @@ GLUED = regex.compile(r"\w[^\w\s]+$")
 UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
 """Characters of scripts that put no spaces between words."""
 
-MANY = 0.1
-"""The share of such types from which it is worth telling; WikiText-2 has 0.003 glued words."""
+NOTABLE_SHARE = 0.1
+"""From this share of such word types on, the user is told; WikiText-2 has 0.003 glued words."""
 
 FORMAT = 1
 INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scipy import special
 
-from scansnap.corpus.tokenizers import MANY
+from scansnap.corpus.tokenizers import NOTABLE_SHARE
 from scansnap.figures.style import COLORS, label, legend, plain
 from scansnap.report import html
 from scansnap.results.provenance import provenance
@@ -95,7 +95,7 @@ def _doubts(result: Shortcuts) -> list[str]:
         doubts.append(f"{result.num_texts:,} texts are different{'' if is_same else left}{several}.")
     if result.num_pairs > (tested := result.num_features.get("pair", 0)):
         doubts.append(f"{tested:,} of {result.num_pairs:,} pairs of words are tested; --pairs sets their number.")
-    if result.unspaced_share > MANY:
+    if result.unspaced_share > NOTABLE_SHARE:
         doubts.append(
             "Chinese, Japanese, Thai and other scripts without spaces are not split into words: each character is a "
             "word, and two are a pair."
