@@ -41,7 +41,7 @@ ADDED = {"PKG-INFO", "setup.cfg", "src/scansnap/origin.json"}
 
 SMOKE = (
     ("--version", r"scansnap [\d.]+ \(commit {commit}\)"),
-    ("train --preset syn-small", "Attention snapped at step"),
+    ("train --preset syn-small", "Attention snapped by step"),
     ("verify lemma_1", r"lemma_1 .*: holds"),
     ("reproduce --figures 9 --claims lemma_6,theorem_4", "page: reproduction/index.html"),
 )

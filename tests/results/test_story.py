@@ -56,7 +56,7 @@ def test_a_run_has_snapped_when_its_last_pattern_has_frozen() -> None:
     assert stories(early)[0].snap_step == 4
     story = stories(both)[0]
     assert (story.snap_step, story.frozen, story.patterns) == (6, 2, 2)
-    assert story.sentences[-1] == "Attention snapped at step 6 (0% of attention moved after that)."
+    assert story.sentences[-1] == "Attention snapped by step 6 (less than 1% of it moved after that)."
 
 
 def test_a_pattern_that_slides_back_has_only_slowed() -> None:
@@ -65,7 +65,9 @@ def test_a_pattern_that_slides_back_has_only_slowed() -> None:
     slide = [[0.1 + 0.005 * k, 0.9 - 0.005 * k] for k in range(1, 61)]
     still = _result([*there, *[[0.1, 0.9]] * 60], ["common", "distinct"])
     sliding = _result([*there, *slide], ["common", "distinct"])
-    assert stories(sliding)[0].sentences[-1] == "Attention slowed at step 4, but 30% of attention moved after that."
+    assert stories(sliding)[0].sentences[-1] == (
+        "Attention slowed at step 4 but did not snap: 30% of it moved after that, more than 20% of the 40% before."
+    )
     both = xr.concat([still, sliding], "class", data_vars="all", coords="minimal", compat="override")
     both = both.assign_coords(next_token_name=("class", ["x", "y"]))
     story = stories(both)[0]
@@ -111,8 +113,8 @@ def test_a_real_run_scans_and_snaps() -> None:
     assert 30 <= facts["snap_step"] <= 40
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
     assert (facts["snap_status"], facts["moved_since"]) == ("frozen", pytest.approx(0.02, abs=0.01))
-    moved = f"{facts['moved_since']:.0%} of attention moved after that"
-    assert facts["story"][-1] == f"Attention snapped at step {facts['snap_step']:g} ({moved})."
+    moved = f"at most {facts['moved_since']:.0%} of it moved after that"
+    assert facts["story"][-1] == f"Attention snapped by step {facts['snap_step']:g} ({moved})."
 
 
 def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:

@@ -57,7 +57,7 @@ def sweep(
 
     common.check_picture(picture)
     common.run_parts(parts)
-    if asked := asked_system(system, preset, setting):
+    if asked := asked_system(system, preset, setting, flags):
         settings: Any = asked.system
         options = asked.sweep_options(flags, TrainOptions, TimeOptions, SweepExecution, SystemRates)
     else:

@@ -61,14 +61,17 @@ def presets() -> dict[str, tuple[str, Preset]]:
     return {preset: (name, stated) for name in SYSTEMS for preset, stated in SYSTEMS.member(name).presets.items()}
 
 
-def asked_system(name: str | None, preset: str | None, settings: Sequence[str] | None) -> AskedSystem | None:
-    """The system that a command asks for; None if it asks for (Y, Z)."""
+def asked_system(
+    name: str | None, preset: str | None, settings: Sequence[str] | None, flags: Mapping[str, Flag] | None = None
+) -> AskedSystem | None:
+    """The system that a command asks for; None if it asks for (Y, Z), which refuses the rates of other systems."""
     known = presets()
-    if name is None and preset not in known:
+    if name == YZ or (name is None and preset not in known):
         if settings:
             raise InputError("--set is given without --system: it sets what a system has.")
-        return None
-    if name == YZ:
+        for rate in options_of(SystemRates):
+            if flags is not None and flags.get(rate) is not None:
+                raise InputError(f"{_flag(rate)} is given, which (Y, Z) does not have: use --lr-y and --lr-z.")
         return None
     if name is not None and name not in SYSTEMS:
         raise unknown("system", name, [YZ, *SYSTEMS])
@@ -78,6 +81,10 @@ def asked_system(name: str | None, preset: str | None, settings: Sequence[str] |
     if preset is not None and not of_preset:
         raise unknown(f"preset of {name}", preset, SYSTEMS.member(name).presets if name else known)
     return AskedSystem(name or of_preset, preset, stated, settings or [])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 class AskedSystem:
@@ -105,12 +112,10 @@ class AskedSystem:
         stated = {name: value for name, value in flags.items() if value is not None}
         for name in stated:
             if name not in options_of(cls):
-                raise InputError(
-                    f"--{name.replace('_', '-')} is given, which {self.system.label} does not have: leave it out."
-                )
+                raise InputError(f"{_flag(name)} is given, which {self.system.label} does not have: leave it out.")
         values = {**defaults, **read_flags({**stated, **self._rates}, cls)}
         if missing := [name for name in required_of(cls) if name not in values]:
-            words = ", ".join("--" + name.replace("_", "-") for name in missing)
+            words = ", ".join(map(_flag, missing))
             listed = ", ".join(self.system.presets) or "none"
             raise InputError(f"{words} must be given, here or by a preset of the system ({listed}).")
         return from_names(cls, values)
@@ -156,6 +161,8 @@ def run_system(
     if as_json:
         common.echo_json({**common.result_facts(path, drawn, seconds), "runs": runs})
         return
+    if asked.preset.about:
+        echo(f"{asked.name}: {asked.preset.about}")
     for run in runs[: common.SHOWN_RUNS]:
         changes = "; ".join(f"{name} {_words(change, axis)}" for name, change in run["changes"].items())
         rates = ", ".join(f"{name} {value:g}" for name, value in run["rates"].items())
@@ -206,8 +213,8 @@ def _describe(system: System, name: str, as_json: bool) -> None:
             for key, option in options_of(type(system)).items()
         },
         "rates": list(system.rates),
-        "quantities": [quantity.name for quantity in system.quantities],
-        "invariants": [quantity.name for quantity in system.invariants],
+        "quantities": {quantity.name: quantity.attributes["long_name"] for quantity in system.quantities},
+        "invariants": {quantity.name: quantity.attributes["long_name"] for quantity in system.invariants},
         "presets": {preset: stated.about for preset, stated in system.presets.items()},
     }
     if as_json:

@@ -63,7 +63,7 @@ def train(
     numbers.
     """
     common.run_parts(parts)
-    if asked := asked_system(system, preset, setting):
+    if asked := asked_system(system, preset, setting, flags):
         run_system("train", asked, flags, store, picture, json)
         return
     if config is not None:
@@ -78,7 +78,10 @@ def train(
         name, source, experiment = find_setting(preset or (None if classes else FIRST), classes)
         values = values_of(experiment.options) if experiment is not None else {}
     given = read_flags(flags, TrainOptions)
-    values = {**drop_foreign_momentum(values, given), **given}
+    kept = drop_foreign_momentum(values, given)
+    if kept != values and "lr_y" not in given and "lr_z" not in given:
+        echo(f"the rates of {name} suit sgd: give --lr-y and --lr-z, such as 0.5 each.", error=True)
+    values = {**kept, **given}
     _check_required("train", classes, TrainOptions, values)
     options = from_names(TrainOptions, values)
     common.check_picture(picture, [q.name for q in options.recorded] if "record" in given else common.DRAWN)
@@ -108,7 +111,7 @@ def flow(
     """
     common.check_picture(picture)
     common.run_parts(parts)
-    if asked := asked_system(system, preset, setting):
+    if asked := asked_system(system, preset, setting, flags):
         run_system("flow", asked, flags, store, picture, json)
         return
     name, source, experiment = find_setting(preset, classes)

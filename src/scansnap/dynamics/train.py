@@ -85,7 +85,7 @@ def train_runs(
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
-    note = "(starting; the first run on a machine compiles code)"
+    note = "(starting; the first run with such options compiles code)"
     with recorder, progress_bar(words, options.steps, progress, note=note) as show:
         engine = task.begin(runs)
         records = Records(recorder, variables, len(steps))

@@ -21,6 +21,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.results.measure import distinctness, favored, favored_entropy, record_dimension, snaps, top_k_mass
+from scansnap.results.metrics import STAYED
 
 LOST = 0.01
 CLOSE = 0.9
@@ -86,10 +87,11 @@ class Story:
     winners: tuple[Winner, ...]  # of each class, in the first head of the last layer
     snap_step: float | None  # when the last pattern slowed; None if one still moves or none has moved
     status: str  # "frozen", "slowed" if a pattern did not stay where it was, or why there is no snap
-    moved_since: float | None  # share of attention that moved after the snap
+    moved_since: float | None  # share of attention that moved after the snap, the most of any pattern
+    moved_until: float | None  # and before it, in the same pattern
     frozen: int  # patterns
     patterns: int
-    evidence: str  # as status and moved_since, of the pattern that stayed least after its snap, or of one without
+    evidence: str  # as status and moved_since, of the pattern that moved most after its snap, or of one without
     unit: str  # "step" or "time"
 
     @property
@@ -119,12 +121,16 @@ class Story:
         return f"most attended: {_listed([str(winner) for winner in self.winners])}"
 
     def _snap(self) -> str:
-        if self.snap_step is not None:
-            when = f"at {_moment(self.snap_step, self.unit)}"
-            moved = f"{self.moved_since:.0%} of attention moved after that"
+        if self.snap_step is not None and self.moved_since is not None:
+            when = f"{'at' if self.patterns == 1 else 'by'} {_moment(self.snap_step, self.unit)}"
             if self.status == "frozen":
-                return f"attention snapped {when} ({moved})"
-            return f"attention slowed {when}, but {moved}"
+                most = "at most " if self.patterns > 1 else ""
+                moved = "less than 1%" if self.moved_since < 0.005 else f"{most}{self.moved_since:.0%}"
+                return f"attention snapped {when} ({moved} of it moved after that)"
+            return (
+                f"attention slowed {when} but did not snap: {self.moved_since:.0%} of it moved after that, more than "
+                f"{STAYED:.0%} of the {self.moved_until:.0%} before"
+            )
         if self.frozen:
             return f"{self.frozen} of {self.patterns} patterns have snapped"
         return f"no snap ({self.evidence}): {ADVICE[self.status]}"
@@ -160,7 +166,8 @@ def _story(
     is_moving, has_slowed = status == "not yet", np.isfinite(step)
     has_snapped = bool(has_slowed.any()) and not bool(is_moving.any())
     if has_snapped:
-        telling = int(np.nanargmax(since / until))
+        left = has_slowed & (since > STAYED * until)
+        telling = int(np.nanargmax(np.where(left, since, np.nan) if left.any() else since))
     else:
         telling = int(np.argmax(is_moving if is_moving.any() else ~has_slowed))
     exist = bool(loses.any()) and not (losers == NOT_FAVORED and bool(loses.all()))
@@ -174,6 +181,7 @@ def _story(
         float(np.nanmax(step)) if has_snapped else None,
         str(status[telling]),
         float(since[telling]) if has_snapped else None,
+        float(until[telling]) if has_snapped else None,
         int((status == "frozen").sum()),
         len(status),
         str(patterns["evidence"].values.ravel()[telling]),

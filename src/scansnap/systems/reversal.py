@@ -203,7 +203,7 @@ def asked_loss(now: State) -> ArrayLike:
     return -_log_probs(_weights(now))[:, np.arange(len(asked)), asked[:, 2]].mean(-1)
 
 
-@quantity(long_name="share of the asked sentences that the model completes correctly")
+@quantity(long_name="share of the asked sentences whose answer beats the other candidates")
 def asked_accuracy(now: State) -> ArrayLike:
     """Correct: the answer has the largest weight among the tokens of its letter; ties count as wrong."""
     system, weights = now.system, _weights(now)
@@ -305,8 +305,13 @@ class Reversal(Bilinear):
     invariants = (outside_span,)
     presets: ClassVar[Mapping[str, Preset]] = {
         "reversal": Preset(
-            "A → B is learned for 60 pairs; asked B ← A for 30 of them, the model stays at chance",
-            train={"lr_theta": 90.0, "steps": 400, "seeds": (0, 1, 2)},
+            "A → B is learned for 60 pairs; asked B ← A for 30 of them, the model stays at chance (loss 4.79)",
+            train={
+                "lr_theta": 90.0,
+                "steps": 400,
+                "seeds": (0, 1, 2),
+                "record": ("loss", "asked_loss", "asked_accuracy"),
+            },
             flow={"lr_theta": 90.0, "times": (1, 10, 100, 1e3)},
         )
     }

@@ -104,11 +104,12 @@ export class PhaseWatch {
   /** All that moved have slowed: when, and whether they stayed.  What happens between two looks is seen at the second. */
   #stopped(snaps: Snap[]): Phase {
     const step = Math.max(...snaps.map((snap) => snap.step!));
-    const least = snaps.reduce((one, other) => (other.since! / other.until! > one.since! / one.until! ? other : one));
-    const name = least.status === "slowed" ? "slowed" : "snapped";
+    const left = snaps.filter(({ status }) => status === "slowed");
+    const most = (left.length > 0 ? left : snaps).reduce((one, other) => (other.since! > one.since! ? other : one));
+    const name = left.length > 0 ? "slowed" : "snapped";
     const at = step.toLocaleString("en-US");
     const when = this.#gap === 1 ? `at step ${at}` : `by step ${at} (checked every ${this.#gap} steps)`;
-    return { name, words: `${name} ${when}, ${Math.round(100 * least.since!)}% of attention moved since`, step };
+    return { name, words: `${name} ${when}, ${Math.round(100 * most.since!)}% of attention moved since`, step };
   }
 
   /** Who gains attention between the last two states. */

@@ -26,10 +26,10 @@ export function sentencesToClasses(text: string): Classes {
   if (counts.size < 2) {
     throw new InputError("there are fewer than two labels: give sentences of at least two, one a line, as “label: words”.");
   }
-  // Words in order of first use, then the query, then labels that are no words.
+  // The words of each label, the most frequent first; then the query, then labels that are no words.
   const ids = new Map<string, number>();
   const id = (word: string) => ids.get(word) ?? (ids.set(word, ids.size), ids.size - 1);
-  const own = [...counts.values()];
+  const own = [...counts.values()].map((words) => new Map([...words].sort(([, a], [, b]) => b - a)));
   const tokens = own.map((words) => [...words.keys()].map(id));
   const query = id(QUERY);
   const nextToken = [...counts.keys()].map(id);

@@ -195,7 +195,7 @@ export class App {
           { class: "lead" },
           "Watch a one-layer transformer learn to predict the next token. Its attention leaves the tokens ",
           h("span", { class: "key common" }, "common"),
-          " to all answers, settles on a ",
+          " to several answers, settles on a ",
           h("span", { class: "key distinct" }, "distinct"),
           " one, and then freezes.",
         ),
@@ -305,7 +305,7 @@ export class App {
   }
 
   private draw(scene: Scene): void {
-    const { player, state, looked, history } = this.experiment;
+    const { player, state, looked, history, setting } = this.experiment;
     this.bar.show({
       playing: player.playing,
       end: state.steps,
@@ -315,7 +315,7 @@ export class App {
       speed: player.speed,
       logTime: state.logTime,
     });
-    this.phase.show(scene.phase);
+    this.phase.show(scene.phase, setting);
     this.panels.show(scene);
     this.curves.show(scene);
     const now = performance.now();

@@ -219,7 +219,7 @@ export class DataPanel {
       h(
         "div",
         { class: "fold" },
-        h("label", { for: area.id }, "One sentence per line, as “label: words”. The label is the token to predict."),
+        h("label", { for: area.id }, "One sentence per line, as “label: words”. The label is the token to predict. Order and case are ignored, and every sentence ends with the same query, “?”."),
         area,
         h(
           "button",

@@ -1,5 +1,5 @@
 /** The present phase, in words. */
-import type { Phase } from "../engine/index.ts";
+import { isDistinct, type Phase, type Setting } from "../engine/index.ts";
 import { h } from "./dom.ts";
 
 const WHY: Record<Phase["name"], string> = {
@@ -10,6 +10,18 @@ const WHY: Record<Phase["name"], string> = {
   slowed: "Each update moves attention a little, and that adds up: it creeps on, or slides back.",
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
+
+/** Why a run is in its phase.  The reasons of SGD are not those of rules that ignore the gradient's size. */
+function reason(name: Phase["name"], { classes, optimizer }: Setting): string {
+  const stops = name === "snapping" || name === "snapped";
+  if (stops && !isDistinct(classes).some(Boolean)) {
+    return "No token points to a single answer, so attention has little to choose from.";
+  }
+  if (stops && optimizer !== "sgd") {
+    return "Attention hardly moves any more. This optimizer ignores how large the gradient is.";
+  }
+  return WHY[name];
+}
 
 /** The phase as the beginning of a line. */
 export function phaseWords({ words }: Phase): string {
@@ -24,12 +36,12 @@ export class PhaseLine {
   /** `announce` is called with a phase that begins: a screen reader need not hear every step of it. */
   constructor(private readonly announce: (words: string) => void) {}
 
-  show(phase: Phase): void {
-    const words = phaseWords(phase);
+  show(phase: Phase, setting: Setting): void {
+    const words = phaseWords(phase), why = reason(phase.name, setting);
     if (this.name.textContent !== words) this.name.textContent = words;
+    if (this.why.textContent !== why) this.why.textContent = why;
     if (this.element.dataset.phase === phase.name) return;
     this.element.dataset.phase = phase.name;
-    this.why.textContent = WHY[phase.name];
     this.announce(words);
   }
 }

@@ -24,7 +24,7 @@ export const STOPS: readonly Stop[] = [
     question: "“the” is as frequent as “dog”. Which bar will be longest after 40 updates?",
     answers: ["the: it is in every sequence", "dog", "They stay equal"],
     right: 1,
-    seen: "“dog” won, and “pan” in the other class. A word that occurs with every answer does not tell you which one is right.",
+    seen: "“dog” won, and “pan” in the other class. A word that occurs with several answers does not tell you which one is right.",
     state: firstState,
   },
   {
