@@ -101,6 +101,8 @@ def test_the_same_command_again_only_reads(tmp_path) -> None:
 
 
 REFUSED = [
+    ("train --lr 0.1", "--lr is given, which (Y, Z) does not have: use --lr-y and --lr-z"),
+    ("sweep --preset syn-small --lr-theta 1,2", "--lr-theta is given, which (Y, Z) does not have"),
     ("train --preset syn-smal", "did you mean 'syn-small'?"),
     ("train --lr-y fast", "--lr-y is 'fast'"),
     ("train --seeds 0:x", "--seeds is '0:x'"),
