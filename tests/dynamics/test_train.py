@@ -204,9 +204,9 @@ def test_killed_and_resumed(tmp_path, monkeypatch, options: dict[str, Any], stop
 
 
 def test_stored_blocks_are_whole(tmp_path, monkeypatch) -> None:
-    from scansnap.results import recorder
+    from scansnap.results import dataset
 
-    monkeypatch.setattr(recorder, "BLOCK_RECORDS", 3)
+    monkeypatch.setattr(dataset, "BLOCK_RECORDS", 3)
     expected = ss.train(ss.syn_small(), **{**BASE, "record_every": 1})
     stored = ss.train(ss.syn_small(), **{**BASE, "record_every": 1}, store=tmp_path / "r.zarr")
     assert same(expected, stored.load())
