@@ -41,7 +41,7 @@ DRAWN_AT_ONCE = 2**16
 
 LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
 
-KNOWN = {"optimizer", "momentum", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
+KNOWN = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
 """Options that the kernel implements; training with any other one goes to the tensor engine."""
 
 
