@@ -31,7 +31,7 @@ from _site.types import short_types
 from scansnap import HeadQuantity, Quantity
 from scansnap.runtime.formulas import readable
 from scansnap.validation.options import Options
-from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import Registry
 
 for _name in MODULES:  # autodoc looks for them where they are seen, which is not always where they live
     sys.modules.setdefault(f"scansnap.{_name}", getattr(scansnap, _name))

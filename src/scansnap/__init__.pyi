@@ -21,10 +21,10 @@ from .corpus.predictors import PREDICTORS as PREDICTORS
 from .corpus.predictors import PredictOptions as PredictOptions
 from .corpus.predictors import Predictor as Predictor
 from .corpus.readings import Reading as Reading
-from .data.classes_file import read_classes as read_classes
-from .data.classes_file import write_classes as write_classes
 from .data.named_classes import NAMED as NAMED
 from .data.named_classes import named_classes as named_classes
+from .data.named_classes import read_classes as read_classes
+from .data.named_classes import write_classes as write_classes
 from .data.positioned_classes import PositionedClasses as PositionedClasses
 from .data.positioned_classes import near_distinct as near_distinct
 from .data.sampling import sample_counts as sample_counts
@@ -79,7 +79,7 @@ from .report.reproduce import reproduce as reproduce
 from .report.watch_page import write_watch_page as write_watch_page
 from .results import measure as measure
 from .results.quantities import QUANTITIES as QUANTITIES
-from .results.snapshot import Snapshot as Snapshot
+from .results.quantities import Snapshot as Snapshot
 from .results.store import check_store as check_store
 from .results.store import load as load
 from .results.store import save as save

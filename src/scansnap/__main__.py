@@ -3,19 +3,28 @@
 `main` answers signals with a sentence.  Before it, while modules are imported, a signal ends the process silently.
 After it, while Python shuts down, signals are ignored.
 
+The garbage collector does not search the objects of imported modules again and again, nor at the end, when the process
+frees all memory anyway: that was a quarter of the processor time of a short command.  Young cycles are collected as
+ever.
+
 Characters that the output cannot encode are written as escapes, and output that a closed pipe or a full disk did not
 take is dropped.
 """
 
 import contextlib
+import gc
 import io
 import os
 import signal
 import sys
 
+FULL_COLLECTION = 100
+"""Collections of younger objects before one of all objects."""
+
 
 def run() -> None:
     """Run `main`, and let no signal show a traceback before or after it."""
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell makes background jobs ignore it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from scansnap.cli.app import main
@@ -28,6 +37,7 @@ def run() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         _drop_unprinted()
+        gc.freeze()
 
 
 def _drop_unprinted() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from scansnap.data.classes_file import read_classes
+from scansnap.data.named_classes import read_classes
 from tests.cli.test_cli import run as run_program
 
 TEXT = "the cat by the gate purrs .\nthe dog by the wall barks .\n" * 30

@@ -28,10 +28,11 @@ def autograd(
     attention: np.ndarray,
     sequences: np.ndarray,
     owner: np.ndarray,
+    model: ss.YZTransformer | None = None,
     **architecture: Any,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """dJ/dY, dJ/dZ and the loss of a batch, float64."""
-    model = ss.YZTransformer(classes.vocab_size, dtype=torch.float64, **architecture)
+    model = model or ss.YZTransformer(classes.vocab_size, dtype=torch.float64, **architecture)
     with torch.no_grad():
         model.decoder.copy_(torch.from_numpy(decoder))
         model.attention_logits.copy_(torch.from_numpy(attention))
@@ -89,14 +90,17 @@ RATE = 2.0**40  # a power of two: multiplying and dividing by it loses nothing
 
 def observed_gradient(
     kind: Any, classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray, **options: Any
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """dJ/dY (H D, M) and dJ/dz (Q H, S) on the rows that are kept, and the loss, from one update at a huge rate."""
+) -> tuple[np.ndarray, np.ndarray, float, Any]:
+    """dJ/dY (H D, M) and dJ/dz (Q H, S) on the rows that are kept, and the loss, from one update at a huge rate.
+
+    The last is the engine after it.
+    """
     options = {"init": (decoder, attention), "lr_y": RATE, "lr_z": RATE, **options}
     engine, layout = engine_of(kind, classes, **options), start_of(classes, **options).layout
     before_y, before_z = decoder_of(engine)[0], logits_of(engine)[0]
     loss = engine.advance(1)[0][0, 0]
     dy = (decoder_of(engine)[0] - before_y)[:, layout.column_of_token] / RATE
-    return dy, (logits_of(engine)[0] - before_z) / RATE, loss
+    return dy, (logits_of(engine)[0] - before_z) / RATE, loss, engine
 
 
 def rows_of(layout: CompactLayout, full: np.ndarray) -> np.ndarray:
@@ -114,29 +118,62 @@ def check_gradient(
     attention: np.ndarray,
     sequences: np.ndarray,
     owner: np.ndarray,
+    model: ss.YZTransformer | None = None,
     **options: Any,
-) -> None:
-    """Compare an engine with autograd of the plain M x M model on the sequences of its first batch, to 1e-12."""
+) -> Any:
+    """Compare an engine with autograd of the plain M x M model on the sequences of its first batch, to 1e-12.
+
+    `model` is another one than YZTransformer, with parameters of its own; the engine after one update is returned.
+    """
     layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
     heads, size = options.get("heads", 1), classes.vocab_size
     prior = options.get("attention_prior", np.zeros(size))
-    dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
+    dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, model, **layer)
     dy, dz = dy.reshape(heads, size, size), dz.reshape(heads, size, size)
     options = {"batch_size": len(sequences), "seq_len": sequences.shape[1], **options}
-    found_y, found_z, found_loss = observed_gradient(kind, classes, decoder, attention, **options)
-    layout = start_of(classes, init=(decoder, attention), **layer).layout
+    found_y, found_z, found_loss, engine = observed_gradient(kind, classes, decoder, attention, **options)
+    layout = start_of(classes, **{**options, "init": (decoder, attention)}).layout
+    assert found_loss == pytest.approx(loss, rel=1e-12)
     # Rows that are one in the layout move alike, so that their mean moves as each of them does.
     assert relative(found_y, rows_of(layout, dy)) < 1e-12
     # Z's gradient is a difference of projections: measured against the larger of it and what reaches the tokens.
     expected = dz[:, classes.queries][:, :, layout.rows].swapaxes(0, 1).reshape(found_z.shape)
     assert np.linalg.norm(found_z - expected) < 1e-12 * max(np.linalg.norm(dz), np.linalg.norm(dy))
-    assert found_loss == pytest.approx(loss, rel=1e-12)
     # What the layout leaves out has no gradient.
     dy[:, layout.decoder_tokens] = 0
     dy[:, layout.other_tokens] = 0
     dz[:, classes.queries[:, None], layout.rows] = 0
     assert not dy.any()
     assert not dz.any()
+    return engine
+
+
+def bucketed() -> ss.PositionedClasses:
+    """Two buckets of 2 and 3 positions, three classes of two queries, a token that only the far bucket has."""
+    common: dict[str, Any] = {"query": [5, 5, 6], "next_token": [7, 8, 0], "vocab_size": 9, "weights": [0.5, 0.3, 0.2]}
+    near = ss.SequenceClasses(
+        probs=[[0.6, 0.4, 0, 0, 0, 0, 0, 0, 0], [0.1, 0, 0.9, 0, 0, 0, 0, 0, 0], [0.5, 0, 0, 0.5, 0, 0, 0, 0, 0]],
+        **common,
+    )
+    far = ss.SequenceClasses(
+        probs=[[0.2, 0, 0, 0.8, 0, 0, 0, 0, 0], [0.7, 0, 0.3, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0.1, 0.9, 0, 0, 0, 0]],
+        **common,
+    )
+    return ss.PositionedClasses.from_parts(sizes=[2, 3], parts=[near, far])
+
+
+class Given(ss.DataSource):
+    """The sequences of other classes, which no engine knows how to draw."""
+
+    def __init__(self, classes: ss.PositionedClasses) -> None:
+        self._classes = classes
+
+    @property
+    def classes(self) -> ss.PositionedClasses:
+        return self._classes
+
+    def draw(self, **request: Any) -> Any:
+        return self._classes.draw(**request)
 
 
 def population_gradients(

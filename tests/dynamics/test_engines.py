@@ -16,47 +16,84 @@ from scansnap.dynamics import tensor_engine
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.validation.options import option
-from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative
+from tests.dynamics.reference import Given, bucketed, decoder_of, engine_of, logits_of, relative
 from tests.strategies import sequence_classes
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "momentum": {"momentum": 0.9},
-    "momentum, rare classes": {"momentum": 0.9, "batch_size": 1, "steps": 80},
-    "adam": {"optimizer": "adam", "lr_y": [0.1, 0.3], "lr_z": [0.2, 0.1]},
-    "adam, rare classes": {"optimizer": "adam", "batch_size": 1, "lr_y": [0.1, 0.3], "lr_z": [0.2, 0.1]},
-    "expected over classes": {"batch_size": None},
-    "infinite sequences": {"seq_len": math.inf},
-    "population": {"batch_size": None, "seq_len": math.inf, "momentum": 0.5},
-    "long sequences": {"seq_len": 5000, "batch_size": 4},
-    "uniform start": {"init": "uniform", "momentum": 0.9},
-    "modified": {"decoder_gradient": "modified", "momentum": 0.5, "init": "uniform"},
-    "modified, layer, heads": {
-        "decoder_gradient": "modified",
-        "normalization": "layer",
-        "heads": 2,
-        "residual": True,
-        "init": "uniform",
-        "batch_size": 3,
-    },
-    "layer, momentum, rare classes": {"normalization": "layer", "momentum": 0.9, "batch_size": 1, "steps": 80},
-    "layer, sign": {"normalization": "layer", "optimizer": "sign_sgd", "lr_y": [0.01, 0.02], "lr_z": [0.02, 0.01]},
-    "whole set": {"num_sequences": 12, "batch_size": None, "momentum": 0.9},
+CLASSES = ss.syn_medium(num_query=3)
+FEW, WIDE = bucketed(), ss.near_distinct(num_positions=20, num_common=280)
+FIXED = {"position_bias": [0.5, -1.0], "seq_len": 6}
+LEARNED = {**FIXED, "learn_position_bias": True}
+OTHER_LAYER = {"normalization": "layer", "heads": 2, "residual": True, "init": "uniform"}
+ADAM = {"optimizer": "adam", "lr_y": [0.1, 0.3], "lr_z": [0.2, 0.1]}
+SIGN = {"optimizer": "sign_sgd", "lr_y": [0.01, 0.02], "lr_z": [0.02, 0.01]}
+MODIFIED = {"decoder_gradient": "modified", "init": "uniform"}
+
+SETTINGS: dict[str, tuple[ss.DataSource, dict[str, Any]]] = {
+    "plain": (CLASSES, {}),
+    "momentum": (CLASSES, {"momentum": 0.9}),
+    "momentum, rare classes": (CLASSES, {"momentum": 0.9, "batch_size": 1, "steps": 80}),
+    "adam": (CLASSES, ADAM),
+    "adam, rare classes": (CLASSES, {**ADAM, "batch_size": 1}),
+    "sign, few tokens": (CLASSES, {**SIGN, "init": "uniform", "seq_len": 3}),
+    "expected over classes": (CLASSES, {"batch_size": None}),
+    "infinite sequences": (CLASSES, {"seq_len": math.inf}),
+    "population": (CLASSES, {"batch_size": None, "seq_len": math.inf, "momentum": 0.5}),
+    "long sequences": (CLASSES, {"seq_len": 5000, "batch_size": 4}),
+    "uniform start": (CLASSES, {"init": "uniform", "momentum": 0.9}),
+    "modified": (CLASSES, {**MODIFIED, "momentum": 0.5}),
+    "modified, other layer": (CLASSES, {**MODIFIED, **OTHER_LAYER, "batch_size": 3}),
+    "layer, momentum, rare classes": (
+        CLASSES,
+        {"normalization": "layer", "momentum": 0.9, "batch_size": 1, "steps": 80},
+    ),
+    "layer, sign": (CLASSES, {**SIGN, "normalization": "layer"}),
+    "whole set": (CLASSES, {"num_sequences": 12, "batch_size": None, "momentum": 0.9}),
+    "schedule": (CLASSES, {"schedule": "cosine"}),
+    "decay to the prior": (CLASSES, {"weight_decay": 0.5, "attention_prior": {"common": -1.0}}),
+    "clip": (CLASSES, {"clip": 0.05}),
+    "all of them": (CLASSES, {"schedule": "linear", "weight_decay": 0.2, "clip": 0.1, "momentum": 0.9}),
+    "all of them, adam": (CLASSES, {**ADAM, "schedule": "linear", "weight_decay": 0.2, "clip": 0.1}),
+    "decay, clip, other layer": (CLASSES, {**OTHER_LAYER, "weight_decay": 0.1, "clip": 0.02}),
+    "fixed bias": (FEW, FIXED),
+    "fixed bias, a source of counts": (Given(FEW), FIXED),
+    "fixed bias, infinite sequences": (FEW, {**FIXED, "seq_len": math.inf}),
+    "fixed bias, other layer": (FEW, {**FIXED, **OTHER_LAYER}),
+    "learned bias": (FEW, LEARNED),
+    "learned bias, a source of counts": (Given(FEW), LEARNED),
+    "learned bias, infinite sequences": (FEW, {**LEARNED, "seq_len": math.inf}),
+    "learned bias, other layer": (FEW, {**LEARNED, **OTHER_LAYER}),
+    "learned bias, adam": (FEW, {**LEARNED, **ADAM}),
+    "learned bias, decay, clip": (FEW, {**LEARNED, "weight_decay": 0.3, "clip": 0.05}),
+    "learned bias, modified": (FEW, {**LEARNED, **MODIFIED}),
+    "learned bias, wide": (
+        WIDE,
+        {**OTHER_LAYER, "position_bias": np.linspace(0.5, -1.0, 20), "learn_position_bias": True, "seq_len": 21},
+    ),
 }
 
 
-@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
-def test_engines_agree(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("source", "options"), SETTINGS.values(), ids=SETTINGS)
+def test_engines_agree(source: ss.DataSource, options: dict[str, Any]) -> None:
+    """All runs at once in the kernel; in pieces, with evaluations between them, on tensors and for one run alone."""
     arguments = {"lr_y": [1.0, 0.5], "lr_z": [0.5, 1.0], "seeds": [3, 4], "steps": 30, **options}
-    classes = ss.syn_medium(num_query=3)
-    kernel, tensor = (engine_of(kind, classes, **arguments) for kind in (KernelEngine, YZTensorEngine))
+    second = {name: arguments[name][1] for name in ("lr_y", "lr_z", "seeds")}
     steps = arguments["steps"]
-    (loss_k, accuracy_k), (loss_t, accuracy_t) = kernel.advance(steps), tensor.advance(steps)
-    assert np.allclose(loss_k, loss_t, rtol=1e-10, atol=1e-13)
-    assert np.allclose(accuracy_k, accuracy_t, rtol=0, atol=1e-12)  # a share of the batch, summed in another order
-    assert relative(logits_of(kernel), logits_of(tensor)) < 1e-10
-    assert relative(decoder_of(kernel), decoder_of(tensor)) < 1e-10
-    assert np.allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)
+    kernel, tensor = (engine_of(kind, source, **arguments) for kind in (KernelEngine, YZTensorEngine))
+    alone = engine_of(KernelEngine, source, **{**arguments, **second})
+    whole = kernel.advance(steps)
+    for engine in (tensor, alone):
+        pieces = [engine.advance(7), engine.evaluate(), engine.advance(steps)]
+        losses, accuracies = (np.concatenate([pieces[0][i], pieces[2][i]], axis=1) for i in range(2))
+        np.testing.assert_allclose(whole[0][-len(losses) :], losses, rtol=1e-10, atol=1e-13)
+        # A share of the batch, summed in another order.
+        np.testing.assert_allclose(whole[1][-len(losses) :], accuracies, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(pieces[1][0], losses[:, 7], rtol=1e-10, atol=1e-13)
+    states = [engine.state() for engine in (kernel, tensor, alone)]
+    for name in ("decoder", "attention_logits", *(["position_bias"] if "learn_position_bias" in options else [])):
+        together, tensors, single = (state[name] for state in states)
+        assert relative(together, tensors) < 1e-10, name
+        assert np.array_equal(together[1], single[0]), name  # the same bits, whatever runs beside it
+    np.testing.assert_allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)
 
 
 ALONE = ss.SequenceClasses(probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5)
@@ -85,25 +122,6 @@ def test_what_has_no_gradient_does_not_move(
     before = logits_of(engine).copy()
     engine.advance(10)
     assert np.array_equal(logits_of(engine), before)
-
-
-def test_tokens_that_are_sometimes_alone_move_with_the_others() -> None:
-    kernel, tensor = (
-        engine_of(
-            kind,
-            ss.syn_medium(num_query=3),
-            optimizer="sign_sgd",
-            init="uniform",
-            seq_len=3,
-            lr_y=0.1,
-            lr_z=0.1,
-            steps=10,
-            seeds=3,
-        )
-        for kind in (KernelEngine, YZTensorEngine)
-    )
-    kernel.advance(10), tensor.advance(10)
-    assert relative(logits_of(kernel), logits_of(tensor)) < 1e-12
 
 
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}])
@@ -155,18 +173,6 @@ def test_accuracy_counts_only_clear_winners() -> None:
     _, accuracy = engine.advance(30)
     assert accuracy[0, 0] == 0
     assert accuracy[0, -1] == 1
-
-
-@pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
-def test_evaluating_learns_nothing(kind) -> None:
-    options = {"steps": 20, "batch_size": 1, "momentum": 0.9, "seeds": 2}
-    quiet, watched = (engine_of(kind, ss.syn_medium(num_query=3), **options) for _ in range(2))
-    for step in range(1, 21):
-        watched.advance(step)
-        watched.evaluate()
-    quiet.advance(20)
-    assert relative(logits_of(watched), logits_of(quiet)) < 1e-12
-    assert relative(decoder_of(watched), decoder_of(quiet)) < 1e-12
 
 
 def test_float32_keeps_small_residuals() -> None:

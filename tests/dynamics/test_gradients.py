@@ -59,7 +59,7 @@ def test_population_gradient(classes, seed) -> None:
         torch.tensor(classes.weights) * log_alpha[torch.arange(len(c)), torch.tensor(classes.next_token)]
     ).sum()
     objective.backward()
-    found_y, found_z, loss = observed_gradient(
+    found_y, found_z, loss, _ = observed_gradient(
         KernelEngine, classes, decoder, attention, seeds=seed, batch_size=None, seq_len=math.inf
     )
     rows = classes.contextual_tokens
@@ -92,7 +92,7 @@ def test_late_residual_keeps_its_digits() -> None:
     decoder[:, classes.next_token] = -35.0
     for i in range(2):
         decoder[classes.distinct_tokens(i), classes.next_token[i]] = 120.0
-    found_y, _, loss = observed_gradient(
+    found_y, _, loss, _ = observed_gradient(
         KernelEngine, classes, decoder, np.zeros((34, 34)), batch_size=None, seq_len=math.inf
     )
     from mpmath import mp, mpf

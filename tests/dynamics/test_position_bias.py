@@ -15,23 +15,7 @@ from scansnap import theory
 from scansnap.claims.extensions import weighed
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative, start_of
-
-RATE = 2.0**40
-
-
-def bucketed() -> ss.PositionedClasses:
-    """Two buckets of 2 and 3 positions, three classes of two queries, a token that only the far bucket has."""
-    common: dict[str, Any] = {"query": [5, 5, 6], "next_token": [7, 8, 0], "vocab_size": 9, "weights": [0.5, 0.3, 0.2]}
-    near = ss.SequenceClasses(
-        probs=[[0.6, 0.4, 0, 0, 0, 0, 0, 0, 0], [0.1, 0, 0.9, 0, 0, 0, 0, 0, 0], [0.5, 0, 0, 0.5, 0, 0, 0, 0, 0]],
-        **common,
-    )
-    far = ss.SequenceClasses(
-        probs=[[0.2, 0, 0, 0.8, 0, 0, 0, 0, 0], [0.7, 0, 0.3, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0.1, 0.9, 0, 0, 0, 0]],
-        **common,
-    )
-    return ss.PositionedClasses.from_parts(sizes=[2, 3], parts=[near, far])
+from tests.dynamics.reference import RATE, Given, bucketed, check_gradient
 
 
 class Biased(ss.YZTransformer):
@@ -79,93 +63,11 @@ def test_against_autograd(kind: Any, classes: ss.PositionedClasses, architecture
     length = int(classes.sizes.sum()) + 1
     sequences, owner = ss.sample_sequences(classes, num=8, seq_len=length, seed=seed)
     model = Biased(classes, bias, **architecture)
-    with torch.no_grad():
-        model.decoder.copy_(torch.from_numpy(decoder))
-        model.attention_logits.copy_(torch.from_numpy(attention + prior))
-    loss = model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner]))
-    loss.backward()
-    options: dict[str, Any] = {
-        "lr_y": RATE,
-        "lr_z": RATE,
-        "seeds": seed,
-        "seq_len": length,
-        "batch_size": 8,
-        "init": (decoder, attention),
-        "attention_prior": prior,
-        "position_bias": bias,
-        "learn_position_bias": True,
-        **architecture,
-    }
-    engine = engine_of(kind, classes, **options)
-    before = decoder_of(engine)[0], logits_of(engine)[0], engine.state()["position_bias"][0, 0].copy()
-    found_loss = engine.advance(1)[0][0, 0]
-    after = decoder_of(engine)[0], logits_of(engine)[0], engine.state()["position_bias"][0, 0].copy()
-    dy, dz, db = ((b - a) / RATE for a, b in zip(before, after, strict=True))
-    assert found_loss == pytest.approx(loss.item(), rel=1e-12)
-    gradient = -model.decoder.grad.numpy().reshape(heads, size, size)
-    layout = start_of(classes, **options).layout
-    rows = dy.reshape(heads, layout.num_decoder_rows, -1)[:, : len(layout.decoder_tokens), layout.column_of_token]
-    assert relative(rows, gradient[:, layout.decoder_tokens]) < 1e-12
-    whole = -model.attention_logits.grad.numpy().reshape(heads, size, size)[:, classes.queries][:, :, layout.rows]
-    scale = max(np.linalg.norm(whole), np.linalg.norm(gradient))
-    assert np.linalg.norm(dz - whole.swapaxes(0, 1).reshape(dz.shape)) < 1e-12 * scale
-    assert np.linalg.norm(db + model.bias.grad.numpy()) < 1e-12 * scale
-
-
-class Given(ss.DataSource):
-    """The sequences of other classes, which no engine knows how to draw."""
-
-    def __init__(self, classes: ss.PositionedClasses) -> None:
-        self._classes = classes
-
-    @property
-    def classes(self) -> ss.PositionedClasses:
-        return self._classes
-
-    def draw(self, **request: Any) -> Any:
-        return self._classes.draw(**request)
-
-
-OTHER_LAYER = {"heads": 2, "residual": True, "normalization": "layer"}
-ADAM = {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}
-
-
-FEW, WIDE = bucketed(), ss.near_distinct(num_positions=20, num_common=280)
-
-
-@pytest.mark.parametrize(
-    ("classes", "switches"),
-    [(FEW, {}), (FEW, OTHER_LAYER), (FEW, ADAM), (FEW, {"decoder_gradient": "modified"}), (WIDE, OTHER_LAYER)],
-    ids=["few", "few, other layer", "few, adam", "few, modified", "wide, other layer"],
-)
-@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
-def test_the_kernel_agrees_with_tensors(classes: ss.PositionedClasses, learned: bool, switches: dict[str, Any]) -> None:
-    """Whether it draws, is given counts, or T -> infinity; runs that share a seed are runs of their own."""
-    own = int(classes.sizes.sum()) + 1
-    bias = np.linspace(0.5, -1.0, classes.num_buckets)
-    options: dict[str, Any] = {
-        "steps": 12,
-        "init": "uniform",
-        "position_bias": bias,
-        "learn_position_bias": learned,
-        "batch_size": 9,
-        **switches,
-    }
-    for source, seq_len in ((classes, own), (Given(classes), own), (classes, math.inf)):
-        kernel, tensor = (
-            engine_of(kind, source, **{**options, "seq_len": seq_len, "seeds": [3, 4, 3]})
-            for kind in (KernelEngine, YZTensorEngine)
-        )
-        np.testing.assert_allclose(kernel.advance(12)[0], tensor.advance(12)[0], rtol=1e-10)
-        assert relative(logits_of(kernel), logits_of(tensor)) < 1e-10
-        assert relative(decoder_of(kernel), decoder_of(tensor)) < 1e-10
-        if learned:
-            assert relative(kernel.state()["position_bias"], tensor.state()["position_bias"]) < 1e-10
-        alone = engine_of(KernelEngine, source, **{**options, "seq_len": seq_len, "seeds": 4})
-        for steps in (5, 12):
-            alone.advance(steps)
-        assert (logits_of(alone)[0] == logits_of(kernel)[1]).all()
-        assert (logits_of(kernel)[0] == logits_of(kernel)[2]).all()
+    options = {"attention_prior": prior, "position_bias": bias, "learn_position_bias": True, "seeds": seed}
+    engine = check_gradient(kind, classes, decoder, attention, sequences, owner, model=model, **options, **architecture)
+    moved = (engine.state()["position_bias"][0, 0] - bias) / RATE
+    scale = max(float(parameter.grad.norm()) for parameter in model.parameters())
+    assert np.linalg.norm(moved + model.bias.grad.numpy()) < 1e-12 * scale
 
 
 def test_a_source_counts_by_bucket() -> None:

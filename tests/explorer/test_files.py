@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import scansnap as ss
 from scansnap.cli.app import app
-from scansnap.data.classes_file import classes_from_mapping
+from scansnap.data.named_classes import classes_from_mapping
 from scansnap.explorer.page import NAMES, address_of
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 

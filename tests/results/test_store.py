@@ -43,7 +43,7 @@ def test_a_result_describes_itself(result) -> None:
     options = json.loads(result.attrs["options"])
     assert options["steps"] == 4
     assert options["seeds"] == [0, 1]
-    from scansnap.data.classes_file import classes_from_mapping
+    from scansnap.data.named_classes import classes_from_mapping
 
     assert classes_from_mapping(json.loads(result.attrs["classes"])) == ss.syn_small()
     assert {"version_numpy", "commit", "created", "machine"} <= set(result.attrs)

@@ -142,7 +142,7 @@ def test_sweep_store_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("scansnap.results.recorder.Records.finish", stop)
+        patch.setattr("scansnap.results.dataset.Records.finish", stop)
         with pytest.raises(KeyboardInterrupt):
             ss.train(Product(), **OPTIONS, steps=40, store=tmp_path / "run.zarr")
     ss.train(Product(), **OPTIONS, steps=40, store=tmp_path / "run.zarr")

@@ -19,10 +19,10 @@ from scansnap.validation.argument_types import (
     NumberType,
     OptionalType,
 )
-from scansnap.validation.calls import describe_options
 from scansnap.validation.options import (
     Options,
     defaults_of,
+    describe_options,
     from_names,
     from_plain,
     option,
@@ -30,8 +30,7 @@ from scansnap.validation.options import (
     plain,
     required_of,
 )
-from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import code_digest
+from scansnap.validation.user_code import Registry, code_digest
 
 SAUCES: Registry[Any] = Registry("sauce", "pour")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from scansnap.runtime.errors import InputError, short_repr
-from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import Registry
 
 
 def cakes() -> Registry:

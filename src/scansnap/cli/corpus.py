@@ -125,7 +125,7 @@ def classes(
     """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
     from scansnap.corpus.classes import classes_from_counts
     from scansnap.corpus.counts import read_counts
-    from scansnap.data.classes_file import write_classes
+    from scansnap.data.named_classes import write_classes
 
     wanted = QueriesType().read("--queries", queries)
     classes = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)

@@ -39,8 +39,7 @@ from scansnap.corpus.tokenizers import (
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.cache import cached_folder
-from scansnap.validation.calls import options_as_kwargs
-from scansnap.validation.options import from_names
+from scansnap.validation.options import from_names, options_as_kwargs
 from scansnap.validation.validate import validated
 
 FORMAT = 2

@@ -48,8 +48,7 @@ from scansnap.runtime.machine import available_threads
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.folder import STAGED, CheckedFolder
-from scansnap.validation.calls import options_as_kwargs
-from scansnap.validation.options import from_names, options_of
+from scansnap.validation.options import from_names, options_as_kwargs, options_of
 from scansnap.validation.validate import validated
 
 WORK, RESULT = "work", ""

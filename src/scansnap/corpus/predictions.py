@@ -34,8 +34,8 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, find_device
 from scansnap.theory.phases import scan_end, snap_start
 from scansnap.validation.argument_types import Values
-from scansnap.validation.calls import Call, options_or_kwargs
 from scansnap.validation.checks import integer
+from scansnap.validation.options import Call, options_or_kwargs
 from scansnap.validation.validate import validated
 
 TITLE = "predicted gain of attention"

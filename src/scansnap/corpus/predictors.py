@@ -33,7 +33,7 @@ from scansnap.corpus.batches import YZ_BATCH_SIZE, YZ_WINDOW
 from scansnap.validation.argument_types import ArgumentType, MemberType, SequenceType, read_number
 from scansnap.validation.checks import integer, is_list
 from scansnap.validation.options import Options, option
-from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,6 +4,11 @@ The dynamics need two things from their data: the classes, whose P(l|n) are the 
 counts of the sequences of each update.  `SequenceClasses` draws contextual tokens independently of each other;
 `PositionedClasses` draws each position from a distribution of its own; a user's source may draw sequences in any other
 way.
+
+`Batches` are the sequences of updates: fresh ones, those of a fixed set, or every class with its probability.  They
+depend on the seed and the number of the update alone, and both engines take them from here, so they learn from the
+same sequences.  Finite data (Section 9): a run's fixed set is the first N sequences of its seed.  A batch takes
+sequences from it at random, with replacement; without a batch size every update uses the whole set.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -165,3 +170,68 @@ class DataSource(ABC):
         code = code_digest(type(self)) if is_own(self) else ""
         described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}{code}"
         return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+FRESH_STREAM = -3
+"""A step number that no update has: the random stream of sequences to test on."""
+
+NUM_FRESH = 1024
+"""Sequences that a run is tested on."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What is drawn at each update."""
+
+    source: DataSource
+    batch_size: int | None  # None: one sequence of each class, or the whole fixed set
+    length: int  # contextual tokens; 0: P(l|n) replaces the counts
+    num_sequences: int | None = None  # the size of a fixed set
+    stream: int = 0  # the update whose sequences a fixed set has
+    _fixed: dict[int, Draw] = field(default_factory=dict)
+
+    @property
+    def is_population(self) -> bool:
+        """Whether every update uses the exact expectation."""
+        return self.batch_size is None and self.length == 0 and self.num_sequences is None
+
+    @property
+    def size(self) -> int:
+        """Sequences in an update."""
+        return self.batch_size or self.num_sequences or self.source.classes.num_classes
+
+    @property
+    def class_weights(self) -> NDArray[np.float64]:
+        """The weight (K,) of a sequence of each class in the loss."""
+        classes = self.source.classes
+        if self.batch_size is None and self.num_sequences is None:
+            return np.array(classes.weights)
+        return np.full(classes.num_classes, 1.0 / self.size)
+
+    def draw(self, seed: int, first_step: int, num_steps: int) -> Draw:
+        """The sequences of several updates of a seed: classes (n, B), and counts (n, B, W) or (n, B, G, W).
+
+        Where counts are not used (`length` is 0) they are not filled.
+        """
+        source = self.source
+        if self.num_sequences is not None:
+            return self._from_fixed_set(seed, first_step, num_steps)
+        if self.is_population:
+            index = np.broadcast_to(np.arange(self.size), (num_steps, self.size))
+            return Draw(index, np.empty((num_steps, self.size, 0), np.int32))
+        return source.draw_steps(seed, first_step, num_steps, self.batch_size, self.length)
+
+    def _from_fixed_set(self, seed: int, first_step: int, num_steps: int) -> Draw:
+        if seed not in self._fixed:
+            self._fixed[seed] = self.source.draw_steps(seed, self.stream, 1, self.num_sequences, self.length)
+        whole = self._fixed[seed]
+        if self.batch_size is None:
+            chosen = np.broadcast_to(np.arange(self.size), (num_steps, self.size))
+        else:
+            from scansnap.data.sampling import CHOICE_STREAM, choose
+
+            chosen = np.empty((num_steps, self.batch_size), np.int64)
+            choose(np.uint64(seed), CHOICE_STREAM + first_step, whole.class_index.shape[1], chosen)
+        return Draw(whole.class_index[0, chosen], whole.counts[0, chosen])

@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 
 from scansnap.dynamics.options import FlowingOptions, FlowOptions, Runs
 from scansnap.dynamics.task import FlowTask, Trained, as_system, flow_options, flow_task
-from scansnap.results.dataset import attributes, run_dataset, run_variables
-from scansnap.results.recorder import Recorder
+from scansnap.results.dataset import Recorder, attributes, run_dataset, run_variables
 from scansnap.runtime.machine import one_thread
 from scansnap.runtime.progress import progress_bar
 from scansnap.systems.quantity import Quantity
-from scansnap.validation.calls import Call, options_or_kwargs
+from scansnap.validation.options import Call, options_or_kwargs
 
 FloatArray = NDArray[np.float64]
 

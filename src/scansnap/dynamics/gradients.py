@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.data.named_classes import Data, as_source
-from scansnap.data.source import Draw
-from scansnap.dynamics.batches import Batches
+from scansnap.data.source import Batches, Draw
 from scansnap.dynamics.readout import Directions, Readout
 from scansnap.dynamics.yz_flow import StateLayout
 from scansnap.dynamics.yz_tasks import SINGULAR

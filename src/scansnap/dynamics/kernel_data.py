@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.dynamics import kernel, update_rules
-from scansnap.dynamics.batches import probs_by_bucket
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.systems.yz.compact import probs_by_bucket
 
 FloatArray = NDArray[np.floating]
 

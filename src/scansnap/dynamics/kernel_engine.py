@@ -9,8 +9,8 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.data.source import Batches
 from scansnap.dynamics import kernel
-from scansnap.dynamics.batches import Batches, probs_by_bucket
 from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
@@ -29,18 +29,19 @@ from scansnap.dynamics.start import Start
 from scansnap.dynamics.task import Array, Observation
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, fresh_batches, matrix_entries, needs_decoder, observe
-from scansnap.results.snapshot import Parts
+from scansnap.results.quantities import Parts
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import available_threads
 from scansnap.storage.code_cache import njit
 from scansnap.systems.yz.architecture import ADD_QUERY, SOFTMAX, L2Normalization, Layer, LayerNormalization
+from scansnap.systems.yz.compact import probs_by_bucket
 
 DRAWN_AT_ONCE = 2**16
 """Numbers drawn ahead for the runs of a seed: a run stays in the cache for many steps, and so do its batches."""
 
 LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
 
-KNOWN = {"optimizer", "momentum", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
+KNOWN = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
 """Options that the kernel implements; training with any other one goes to the tensor engine."""
 
 

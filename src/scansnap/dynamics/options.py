@@ -33,6 +33,9 @@ from scansnap.validation.user_code import is_own
 MOST_RECORDS = 10**7
 """More records than this would fill memory with their steps alone."""
 
+RULE_SETTINGS = ("momentum",)
+"""Options that are settings of the update rule; None leaves what the rule has."""
+
 Rates = float | Sequence[float] | NDArray[np.floating]
 Seeds = int | Sequence[int] | NDArray[np.integer]
 
@@ -208,16 +211,17 @@ class TrainingOptions(SeedOptions):
 
     @property
     def rule(self) -> UpdateRule:
-        """The update rule, with the momentum given."""
+        """The update rule, with those of its settings that are options."""
         rule = OPTIMIZERS.member(self.optimizer)
-        if self.momentum is not None and dataclasses.is_dataclass(rule) and hasattr(rule, "momentum"):
-            return dataclasses.replace(rule, momentum=self.momentum)
-        if self.momentum:
-            raise InputError(
-                f"momentum is {self.momentum} but the optimizer is {OPTIMIZERS.label(self.optimizer)}: momentum "
-                "belongs to sgd."
-            )
-        return rule
+        given = {name: value for name in RULE_SETTINGS if (value := getattr(self, name)) is not None}
+        for name in given.keys() - _settings_of(rule):
+            if given.pop(name):
+                owners = [other for other in OPTIMIZERS if name in _settings_of(OPTIMIZERS.member(other))]
+                raise InputError(
+                    f"{name} is {getattr(self, name)} but the optimizer is {OPTIMIZERS.label(self.optimizer)}: {name} "
+                    f"belongs to {', '.join(owners)}."
+                )
+        return dataclasses.replace(rule, **given) if given else rule  # type: ignore[type-var]
 
     def rate_shares(self, begin: int, end: int) -> NDArray[np.float64]:
         """The share of the learning rates that each of these updates uses."""
@@ -236,7 +240,7 @@ class TrainingOptions(SeedOptions):
                 f"{self.steps:,} steps recorded every {self.record_every:,} are more than {MOST_RECORDS:,} records: "
                 "record less often."
             )
-        _ = self.rule  # refuses momentum for an optimizer without it
+        _ = self.rule  # refuses settings that the rule does not have
         if self.clip == 0:
             raise InputError("clip is 0, which stops all learning: give the largest norm of the gradient, or None.")
 
@@ -489,6 +493,10 @@ class SweepExecution(Options):
 USED_BEFORE = {"record", "record_every", "steps", "dtype", *options_of(TimeOptions), *options_of(StartOptions)}
 USED_BEFORE |= set(options_of(BatchOptions))
 """Options that an engine gets as a start, as batches, or not at all."""
+
+
+def _settings_of(rule: UpdateRule) -> set[str]:
+    return {setting.name for setting in dataclasses.fields(rule)} if dataclasses.is_dataclass(rule) else set()
 
 
 def unknown_options(options: Options, known: Collection[str]) -> list[str]:

@@ -32,8 +32,7 @@ from scansnap.dynamics.grid import (
     run_shard,
 )
 from scansnap.dynamics.options import Rates, SweepExecution, TimeOptions, TrainOptions
-from scansnap.results.dataset import UNITS, attributes, check_apart
-from scansnap.results.recorder import Recorder
+from scansnap.results.dataset import UNITS, Recorder, attributes, check_apart
 from scansnap.results.store import Variable, runs_done
 from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import physical_memory
@@ -42,8 +41,7 @@ from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.folder import is_new
 from scansnap.systems.quantity import Quantity
 from scansnap.systems.system import System
-from scansnap.validation.calls import CALL_DOCUMENTATION, describe_options
-from scansnap.validation.options import Options, from_names, options_of, values_of
+from scansnap.validation.options import CALL_DOCUMENTATION, Options, describe_options, from_names, options_of, values_of
 from scansnap.validation.user_code import describe_error
 from scansnap.validation.validate import validated
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics.options import TrainingOptions, unknown_options
+from scansnap.dynamics.options import RULE_SETTINGS, TrainingOptions, unknown_options
 from scansnap.dynamics.task import Array, Observation
 from scansnap.dynamics.update_rules import Update, memory_of
 from scansnap.runtime.errors import InputError
@@ -24,7 +24,7 @@ from scansnap.runtime.machine import one_tensor_thread
 Measured = tuple[Tensor, Tensor]
 """Loss and accuracy (R,)."""
 
-KNOWN = {"optimizer", "momentum", "schedule", "weight_decay", "clip", "device"}
+KNOWN = {"optimizer", *RULE_SETTINGS, "schedule", "weight_decay", "clip", "device"}
 """Options that the engine implements for every system."""
 
 SMALL = 5_000_000

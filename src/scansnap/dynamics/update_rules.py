@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.runtime.machine import needs_torch
-from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import called
+from scansnap.validation.user_code import Registry, called
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:

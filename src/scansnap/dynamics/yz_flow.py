@@ -32,13 +32,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.dynamics.batches import Batches
+from scansnap.data.source import Batches
 from scansnap.dynamics.integrator import integrate
 from scansnap.dynamics.kernel_engine import KernelGradient, has_kernel
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.yz_tasks import SINGULAR, YZFlow
-from scansnap.results.snapshot import Parts, Snapshot
+from scansnap.results.quantities import Parts, Snapshot
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import needs_torch
 

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.data.classes_file import classes_to_mapping
-from scansnap.data.source import DataSource
-from scansnap.dynamics.batches import FRESH_STREAM, NUM_FRESH, Batches
+from scansnap.data.named_classes import classes_to_mapping
+from scansnap.data.source import FRESH_STREAM, NUM_FRESH, Batches, DataSource
 from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions, unknown_options
 from scansnap.dynamics.start import Start, make_start, start_layout
 from scansnap.dynamics.task import Engine, FloatArray, FlowRuns, FlowTask, Observation, Task, TrainTask
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.dataset import classes_attributes, classes_coordinates, classes_sizes
-from scansnap.results.snapshot import Parts, Snapshot
+from scansnap.results.quantities import Parts, Snapshot
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, needs_torch
 from scansnap.systems.quantity import Quantity

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.data.sampling import uniform_entries
-from scansnap.dynamics.batches import Batches
+from scansnap.data.source import Batches
 from scansnap.dynamics.gradients import (
     Batch,
     LayoutTensors,
@@ -27,7 +27,7 @@ from scansnap.dynamics.task import Observation
 from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel, check_known
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.dynamics.yz_tasks import YZTraining, feature_tokens, fresh_batches, needs_decoder, observe
-from scansnap.results.snapshot import Parts
+from scansnap.results.quantities import Parts
 from scansnap.runtime.machine import find_device
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.layer import layered_logits

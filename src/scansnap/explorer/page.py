@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-from scansnap.data.classes_file import classes_to_mapping
-from scansnap.data.named_classes import as_source
+from scansnap.data.named_classes import as_source, classes_to_mapping
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions

@@ -133,7 +133,8 @@ def draw(dataset: xr.Dataset) -> Figure:
         for mark, style in (("scan", "--"), ("snap", ":")):
             if np.isfinite(of_class[mark]):
                 axes.axvline(float(of_class[mark]), color="white", linestyle=style, linewidth=1.5)
-        axes.set_title(_panel_title(of_class, axis), fontsize=9, loc="left")
+        # With y given, matplotlib does not measure all labels again and again to find a place for the title.
+        axes.set_title(_panel_title(of_class, axis), fontsize=9, loc="left", y=1.0)
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
     attention_bar(maps, image, cax=figure.add_subplot(grid[rows, 0]), orientation="horizontal")
     has_entropy = bool(dataset["entropy"].notnull().any())

@@ -37,7 +37,7 @@ from torch import Tensor
 from scansnap.monitor.attention import exact_products, precise
 from scansnap.monitor.projections import Projections
 from scansnap.runtime.errors import InputError, brief, short_repr
-from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import Registry
 from scansnap.validation.validate import validated
 
 Reduction = Literal["mean", "max", "peak", "place"]

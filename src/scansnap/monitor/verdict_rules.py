@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scansnap.monitor.dataset import FINITE, LEARNING_RATE
 from scansnap.results.metrics import find_snap
 from scansnap.runtime.errors import unknown
-from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import Registry
 from scansnap.validation.validate import validated
 
 Severity = Literal["alarm", "notice", "pattern"]

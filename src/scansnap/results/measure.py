@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data import classes_file
+from scansnap.data.named_classes import classes_from_mapping
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.results import metrics
 from scansnap.results.metrics import find_snap, late_share
@@ -225,7 +225,7 @@ def _classes(dataset: xr.Dataset) -> tuple[SequenceClasses, NDArray[np.float64]]
     settings = [content] if "vocab_size" in content else list(content.values())  # those of a sweep have names
     if len(settings) != 1 or not {"class", "token"} <= set(dataset.coords):
         raise InputError("this result does not say its classes and tokens: give one that recorded attention.")
-    classes = classes_file.classes_from_mapping(settings[0])
+    classes = classes_from_mapping(settings[0])
     probs = np.zeros((classes.num_classes, len(classes.contextual_tokens)))
     of_entry = np.repeat(np.arange(classes.num_classes), np.diff(classes.offsets))
     probs[of_entry, np.searchsorted(classes.contextual_tokens, classes.tokens)] = classes.token_probs

@@ -22,8 +22,7 @@ from scansnap.shortcuts.options import ShortcutOptions
 from scansnap.shortcuts.result import Finding, SecondSource, Shortcuts, Test
 from scansnap.shortcuts.texts import Collected, LabeledTexts, label_texts
 from scansnap.validation import checks
-from scansnap.validation.calls import options_as_kwargs
-from scansnap.validation.options import from_names
+from scansnap.validation.options import from_names, options_as_kwargs
 from scansnap.validation.validate import validated
 
 EXAMPLE = "example"

@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.validation.argument_types import ArgumentType, EitherType, SequenceType
 from scansnap.validation.checks import is_iterable
-from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import code_digest, describe_error, is_own
+from scansnap.validation.user_code import Registry, code_digest, describe_error, is_own
 from scansnap.validation.validate import validated
 
 Now = TypeVar("Now")

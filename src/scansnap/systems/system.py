@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import Quantity
 from scansnap.validation.options import Options
-from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import code_digest, is_own
+from scansnap.validation.user_code import Registry, code_digest, is_own
 
 if TYPE_CHECKING:
     from torch import Tensor

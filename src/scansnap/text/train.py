@@ -19,7 +19,7 @@ from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.update_rules import rate_shares
 from scansnap.monitor.dataset import SnapshotError
-from scansnap.results.recorder import Recorder, Records
+from scansnap.results.dataset import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, needs_torch, one_thread
@@ -42,7 +42,7 @@ from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
 from scansnap.text.yz import YZText
-from scansnap.validation.calls import Call, options_or_kwargs
+from scansnap.validation.options import Call, options_or_kwargs
 from scansnap.validation.validate import validated
 
 CHECKPOINT_SECONDS = 60.0

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation import checks
-from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import Registry
 
 Member = TypeVar("Member")
 Number = TypeVar("Number", int, float)

@@ -40,8 +40,7 @@ from scansnap.runtime.errors import InputError, short_repr
 from scansnap.runtime.machine import needs_torch
 from scansnap.validation.argument_types import ArgumentType, FlagType, MemberType
 from scansnap.validation.options import Options, option
-from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import is_own
+from scansnap.validation.user_code import Registry, is_own
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -259,3 +259,13 @@ def _mapped(
     z = torch.from_numpy(logits.astype(np.float64)[..., layout.query_index, :])
     attention = attention_map.forward(z, torch.from_numpy(weights).log()).detach().numpy()
     return attention / attention.sum(-1, keepdims=True)
+
+
+def probs_by_bucket(layout: CompactLayout) -> NDArray[np.float64]:
+    """P_g(l|n) times the share of bucket g (K, G, W) at each class's own tokens; P(l|n) if there are no positions."""
+    classes = layout.classes
+    if not classes.num_buckets:
+        return layout.support_probs[:, None]
+    inside = np.arange(layout.support.shape[1]) < layout.size[:, None]
+    index = np.broadcast_to(layout.support[:, None], (len(inside), classes.num_buckets, inside.shape[1]))
+    return np.take_along_axis(classes.bucket_probs, index, axis=2) * inside[:, None]
