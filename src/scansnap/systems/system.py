@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.quantity import Quantity
 from scansnap.validation.options import Options
 from scansnap.validation.registry import Registry
@@ -184,6 +184,13 @@ def check_system(system: System) -> None:
     name, sizes = type(system).__name__, {dim: len(labels) for dim, labels in system.coords.items()}
     if not system.blocks:
         raise InputError(f"{name} has no parameter blocks: give at least one in blocks.")
+    for part in ("quantities", "invariants"):
+        listed = getattr(system, part)
+        if not isinstance(listed, tuple | list) or not all(isinstance(each, Quantity) for each in listed):
+            raise InputError(
+                f"{name}.{part} is {short_repr(listed)}: give a tuple of quantities, which the decorator "
+                "scansnap.quantity makes, and not of names."
+            )
     started = system.start(np.array([0, 1], np.uint64))
     if set(started) != set(system.blocks):
         raise InputError(
