@@ -32,7 +32,7 @@ Role = Literal["assumed", "beyond", "corrected", "contrast"]
 Comparison = Literal["equal", "at most", "at least", "positive"]
 
 ROLES: dict[Role, str] = {
-    "assumed": "under its assumptions",
+    "assumed": "under the assumptions of its proof",
     "beyond": "where an assumption is dropped",
     "corrected": "as it should read",
     "contrast": "for comparison",
