@@ -144,8 +144,8 @@ def coverage_page(verdicts: Sequence[Verdict]) -> str:
     lines = [
         "# Coverage",
         "",
-        "Each sentence and equation of the paper, with the claim (✓ holds, ◐ holds under its assumptions only, ✗ fails) or",
-        "figure that tests it, or the reason why there is none.",
+        "Each sentence and equation of the paper, with the claim (✓ holds, ◐ holds under its assumptions only,",
+        "✗ fails) or figure that tests it, or the reason why there is none.",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
         f"{len(rows) - with_claim - with_figure} with only a reason.",
     ]

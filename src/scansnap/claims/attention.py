@@ -256,10 +256,8 @@ def _check_unequal_race(check: Check) -> None:
     conditions="those of Theorem 3; time in steps of batch 1",
     wrong_factor=1.5,
     correction=r"$\exp(2 f(0)^2 P(n) B_n) \le \chi \le \exp(2 P(n) B_n)$ with $B_n = \eta_Z \int \xi_{nl}$: per step "
-    r"class $n$ is drawn with probability $P(n)$, and the drive is that of the dominant token $l$ itself; the class's "
-    r"$\xi_n$ exceeds it by as much as attention has "
-    r"moved, more than $f^2$ gains; it then holds at any ratio of the rates at which $\xi_{nl} \ge 0$ and $f(t) \ge "
-    "f(0)$, as here",
+    r"class $n$ is drawn with probability $P(n)$, and the drive is the dominant token's own, which falls short of "
+    r"$\xi_n$ by as much as attention has moved; it then holds at any rates while $\xi_{nl} \ge 0$ and $f \ge f(0)$",
     needs=("several classes", "distinct tokens", "common tokens"),
     assumes=("fast_decoder",),
 )
