@@ -112,6 +112,16 @@ class System(Options, ABC):
     presets: ClassVar[Mapping[str, Preset]] = {}
     samples: ClassVar[bool] = False  # whether every update has data of its own
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for part in ("quantities", "invariants"):
+            listed = getattr(self, part)
+            if not isinstance(listed, tuple | list) or not all(isinstance(each, Quantity) for each in listed):
+                raise InputError(
+                    f"{type(self).__name__}.{part} is {short_repr(listed)}: give a tuple of quantities, which the "
+                    "decorator scansnap.quantity makes, and not of names."
+                )
+
     @property
     @abstractmethod
     def blocks(self) -> Mapping[str, Block]:
@@ -184,13 +194,6 @@ def check_system(system: System) -> None:
     name, sizes = type(system).__name__, {dim: len(labels) for dim, labels in system.coords.items()}
     if not system.blocks:
         raise InputError(f"{name} has no parameter blocks: give at least one in blocks.")
-    for part in ("quantities", "invariants"):
-        listed = getattr(system, part)
-        if not isinstance(listed, tuple | list) or not all(isinstance(each, Quantity) for each in listed):
-            raise InputError(
-                f"{name}.{part} is {short_repr(listed)}: give a tuple of quantities, which the decorator "
-                "scansnap.quantity makes, and not of names."
-            )
     started = system.start(np.array([0, 1], np.uint64))
     if set(started) != set(system.blocks):
         raise InputError(
