@@ -159,17 +159,15 @@ def verify(
     verdicts = []
     with progress_bar("checking", None, progress) as show:  # claims take from milliseconds to minutes
         for i, claim in enumerate(selected):
-            words = claim.id if len(selected) == 1 else f"{claim.id} ({i + 1} of {len(selected)})"
-            show(i, words)
+            alone = len(selected) == 1
+            words = claim.id if alone else f"{claim.id} ({i + 1} of {len(selected)})"
+
+            def show_part(label: str, words: str = words) -> None:
+                show(0, f"{words}, after: {readable(label)}")
+
+            show(0, words)
             began = time.perf_counter()
-            verdict = _verdict(
-                claim,
-                own_classes,
-                lr_y,
-                lr_z,
-                alone=len(selected) == 1,
-                on_measurement=lambda label, words=words, i=i: show(i, f"{words}, after: {readable(label)}"),
-            )
+            verdict = _verdict(claim, own_classes, lr_y, lr_z, alone=alone, on_measurement=show_part)
             verdicts.append(replace(verdict, seconds=time.perf_counter() - began))
             if on_verdict:
                 called("on_verdict", on_verdict, verdicts[-1])
