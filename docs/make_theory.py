@@ -9,7 +9,8 @@ for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is repl
 and in the index the table of all claims.  The page coverage.md is made of coverage.toml, which lists the paper's
 statements.  In docs/summary.md and docs/disagreements.md, numbers between
 `<!-- theorem_1: β, true gradient: measured -->` and `<!-- end -->` are measurements, by claim, label and field; those
-after `<!-- claims: holds -->` count the verdicts on the paper's statements.
+after `<!-- claims: holds -->` count the verdicts on the paper's statements.  In tables of docs/disagreements.md and in
+coverage.md a link to a claim has the mark of its verdict before it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ FILLED = (HERE / "summary.md", HERE / "disagreements.md")
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent|share) -->)(.*?)(<!-- end -->)")
+LINK = re.compile(r"\| (?:\S&nbsp;)?(\[`(\w+)`\]\(theory/)")
 COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
+MARKS = {HOLDS: "✓", ASSUMED_ONLY: "◐", FAILS: "✗"}
 EVERY = "every_claim"
 """The name under which the index has its table."""
 STUDIES = {
@@ -71,7 +74,7 @@ def write() -> None:
     verdicts = read_reproduction().verdicts
     for page, text in written_pages(verdicts).items():
         page.write_text(text)
-    (PAGES / "coverage.md").write_text(coverage_page())
+    (PAGES / "coverage.md").write_text(coverage_page(verdicts))
 
 
 def written_pages(verdicts: Sequence[Verdict]) -> dict[Path, str]:
@@ -99,6 +102,7 @@ def filled(text: str, verdicts: Sequence[Verdict]) -> str:
     by_id = {verdict.id: verdict for verdict in verdicts}
     words = [verdict.verdict for verdict in verdicts if verdict.claim.category != "added"]
     text = NUMBER.sub(lambda match: match[1] + number(by_id[match[2]], match[3], match[4]) + match[6], text)
+    text = LINK.sub(lambda match: f"| {MARKS[by_id[match[2]].verdict]}&nbsp;{match[1]}", text)
     return COUNT.sub(
         lambda match: f"{match[1]}{len(words) if match[2] == 'all' else words.count(match[2])}{match[4]}", text
     )
@@ -128,8 +132,9 @@ def read_coverage() -> list[dict[str, Any]]:
     return parts
 
 
-def coverage_page() -> str:
-    """The table of coverage.toml, with links to claims and figures, and counts."""
+def coverage_page(verdicts: Sequence[Verdict]) -> str:
+    """The table of coverage.toml, with links to claims, their verdicts, and figures, and counts."""
+    marks = {verdict.id: MARKS[verdict.verdict] for verdict in verdicts}
     places = claim_places({page: page.read_text() for page in sorted(PAGES.glob("*.md"))})
     parts = read_coverage()
     rows = [row for part in parts for row in part["statements"]]
@@ -139,8 +144,8 @@ def coverage_page() -> str:
     lines = [
         "# Coverage",
         "",
-        "Each sentence and equation of the paper, with the claim or figure that tests it, or the reason why there is",
-        "none.",
+        "Each sentence and equation of the paper, with the claim (✓ holds, ◐ holds under its assumptions only,",
+        "✗ fails) or figure that tests it, or the reason why there is none.",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
         f"{len(rows) - with_claim - with_figure} with only a reason.",
     ]
@@ -148,7 +153,7 @@ def coverage_page() -> str:
         lines += ["", f"## {part['name']}", ""]
         for row in part["statements"]:
             equations = f", {_numbered(row['equations'])}" if "equations" in row else ""
-            tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
+            tests = [f"{marks[name]}&nbsp;[`{name}`]({places[name]})" for name in row.get("claims", ())]
             tests += [_figure_link(name) for name in row.get("figures", ())]
             rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
             lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")

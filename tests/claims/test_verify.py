@@ -20,6 +20,10 @@ def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
     alone = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]], query=[2], next_token=[3], vocab_size=4)
     with pytest.raises(ss.InputError, match="theorem_4 says nothing about these classes: it needs exactly one common"):
         ss.verify("theorem_4", classes=alone)
+    drawing = ["lemma_1", "lemma_2", "lemma_18", "theorem_2", "theorem_3"]
+    drawing += ["heads_prior", "few_tokens", "spurious_tokens", "tf_idf", "finite_length"]
+    for verdict in ss.verify(*drawing, classes="near-distinct"):  # they draw sequences of lengths of their own
+        assert "it needs tokens that do not depend on their position" in verdict.reason
     seen = []
     verdicts = ss.verify("lemma_6", "theorem_4", classes=alone, on_verdict=seen.append)
     assert [verdict.verdict for verdict in verdicts] == [HOLDS, INAPPLICABLE]
@@ -80,10 +84,12 @@ def test_a_claim_that_holds_and_one_that_fails() -> None:
 
 
 def test_names_choose_among_the_paper_s_and_the_user_s() -> None:
-    verdicts = ss.verify("lemma_6", "falling_loss", claims=[halving_loss, falling_loss])
+    verdicts = ss.verify("Lemma 6", "falling-loss", claims=[halving_loss, falling_loss])
     assert [verdict.id for verdict in verdicts] == ["lemma_6", "falling_loss"]
     with pytest.raises(ss.InputError, match="unknown claim 'faling_loss': did you mean 'falling_loss'"):
         ss.verify("faling_loss", claims=[falling_loss])
+    with pytest.raises(ss.InputError, match=r"unknown claim 'theorem_99': choose one of falling_loss, theorem_\d"):
+        ss.verify("Theorem 99", claims=[falling_loss])
     with pytest.raises(ss.InputError, match="unknown claim 'falling_loss'"):
         ss.verify("falling_loss")
     assert ss.verify(claims=[]) == []
@@ -200,6 +206,7 @@ TWO = classes([[0.2, 0.4, 0.4, 0, 0], [0.2, 0, 0, 0.4, 0.4]])
         ("common tokens", TWO, classes([[1, 0], [0, 1]])),
         ("one common token", TWO, classes([[0.2, 0.2, 0.6, 0], [0.2, 0.2, 0, 0.6]])),
         ("one common token", TWO, classes([[1, 0], [0, 1]])),
+        ("no positions", TWO, ss.near_distinct(num_positions=4)),
         ("one query", TWO, classes([[0.5, 0.5, 0], [0.5, 0, 0.5]], [8, 9])),
         ("interacting queries", classes([[1, 0], [0.5, 0.5], [0, 1]], [8, 8, 9]), classes([[1, 0], [0, 1]], [8, 9])),
         ("interacting queries", classes([[1, 0], [0.5, 0.5], [0, 1]], [8, 9, 9]), TWO),

@@ -186,6 +186,13 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ss.InputError, match="tokens"):
         Product(tokens=0)
 
+    @dataclass(frozen=True, kw_only=True)
+    class Named(Product):
+        invariants = ("conserved",)  # type: ignore[assignment]
+
+    with pytest.raises(ss.InputError, match=r"Named.invariants is \('conserved',\): give a tuple of quantities"):
+        ss.verify(system=Named())
+
 
 def test_verify_checks_the_gradient_and_the_invariants() -> None:
     verdicts = {verdict.id: verdict.verdict for verdict in ss.verify(system=Product(), progress=False)}
@@ -199,13 +206,15 @@ def test_verify_checks_the_gradient_and_the_invariants() -> None:
 
     wrong = {verdict.id: verdict.verdict for verdict in ss.verify(system=Slower(), progress=False)}
     assert wrong == {"slower_gradient": "fails", "slower_conserved": "fails"}
+    with pytest.raises(ss.InputError, match="choose one of slower_gradient, slower_conserved"):
+        ss.verify("nothing_like_it", system=Slower())
 
 
 def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, integrated, swept, drawn and described, with its rates by --set."""
     file = tmp_path / "product.py"
     text = Path(__file__).read_text(encoding="utf-8").split("OPTIONS: dict")[0]
-    file.write_text(text.replace("@dataclass(frozen=True, kw_only=True)\nclass", "@ss.SYSTEMS.register('product')\n"
+    file.write_text(text.replace("@dataclass(frozen=True, kw_only=True)\nclass", "@ss.SYSTEMS.register('two-factors')\n"
                                  "@dataclass(frozen=True, kw_only=True)\nclass"))  # fmt: skip
 
     monkeypatch.setattr(ss.SYSTEMS, "_makers", {**ss.SYSTEMS})  # what the file registers is gone after the test
@@ -215,17 +224,17 @@ def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    rates = ("--system", "product", "--set", "lr_u=0.2", "--lr-z", "0.1", "--set", "tokens=4")
+    rates = ("--system", "two-factors", "--set", "lr_u=0.2", "--lr-z", "0.1", "--set", "tokens=4")
     assert "loss" in scansnap("train", *rates, "--steps", "20", "--store", "run.zarr")
     assert ss.load(tmp_path / "run.zarr").sizes["token"] == 4
     assert (tmp_path / "run.png").stat().st_size > 10_000
-    table = scansnap("verify", "--system", "product")
-    assert "product_conserved" in table
-    assert f"scansnap verify product_gradient --system product --from {file}" in table
-    in_full = scansnap("verify", "product_gradient", "--system", "product")
+    table = scansnap("verify", "--system", "two-factors")
+    assert "two_factors_conserved" in table
+    assert f"scansnap verify two_factors_gradient --system two-factors --from {file}" in table
+    in_full = scansnap("verify", "two_factors_gradient", "--system", "two-factors")
     assert "checked on" not in in_full  # the classes of (Y, Z)
     assert "assumptions: " not in in_full
     assert "loss" in scansnap("flow", *rates, "--times", "1,10,1e6")
     assert "loss" in scansnap("sweep", *rates[:6], "--steps", "5", "--lr-z", "0.1,0.2")
-    assert "conserved" in scansnap("systems", "product")
-    assert "product" in scansnap("systems")
+    assert "conserved" in scansnap("systems", "two-factors")
+    assert "two-factors" in scansnap("systems")

@@ -61,7 +61,7 @@ PUBLISHED_RUN: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 128, "d
     correction=r"under the modified gradient at a finite $\eta_Y/\eta_Z$ a distinct token gains until $M h(t/K)$ is "
     r"$\sqrt{\eta_Y/\eta_Z}$ times a number that depends on the classes alone (theory.first_fall): the decoder lags "
     "behind attention; true SGD has no such law, and a token may fall sooner or later",
-    needs=("a distinct token", "common tokens"),
+    needs=("a distinct token", "common tokens", "no positions"),
     assumes=("weak_overlap", "no_vanishing_overlap", "independent_classes", "fast_decoder"),
 )
 def theorem_2(check: Check) -> None:
@@ -164,8 +164,8 @@ def _uneven() -> SequenceClasses:
 
 FINE_TIMES = np.geomspace(1, 1e9, 181)
 RATIOS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-PUBLISHED, WITH_WEIGHT, WITH_DRIVE = "published B_n", "B_n with P(n)", "B_n with P(n) and the token's drive"
-"""Three forms of B_n in Eq. 12."""
+PUBLISHED, WITH_WEIGHT, WITH_DRIVE = "B_n as published", "P(n) B_n", "P(n) B_n with the token's drive"
+"""What stands for B_n in three forms of Eq. 12."""
 
 
 def companions(classes: SequenceClasses, attention_logits: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -196,7 +196,7 @@ def dominant_column(classes: SequenceClasses) -> int:
     wrong_factor=1.05,
     correction=r"at a finite $\eta_Y/\eta_Z$ up to a time that grows with it, as for Theorem 2; later the less "
     "probable token may catch up with the dominant one",
-    needs=("distinct tokens", "common tokens"),
+    needs=("distinct tokens", "common tokens", "no positions"),
     assumes=("fast_decoder", "independent_classes"),
 )
 def theorem_3(check: Check) -> None:
@@ -255,10 +255,9 @@ def _check_unequal_race(check: Check) -> None:
     category="error",
     conditions="those of Theorem 3; time in steps of batch 1",
     wrong_factor=1.5,
-    correction=r"$B_n = P(n) \eta_Z \int \xi_{nl}$: per step class $n$ is drawn with probability $P(n)$, and the "
-    r"drive is that of the dominant token $l$ itself; the class's $\xi_n$ exceeds it by as much as attention has "
-    r"moved, more than $f^2$ gains; it then holds at any ratio of the rates at which $\xi_{nl} \ge 0$ and $f(t) \ge "
-    "f(0)$, as here",
+    correction=r"$\exp(2 f(0)^2 P(n) B_n) \le \chi \le \exp(2 P(n) B_n)$ with $B_n = \eta_Z \int \xi_{nl}$: per step "
+    r"class $n$ is drawn with probability $P(n)$, and the drive is the dominant token's own, which falls short of "
+    r"$\xi_n$ by as much as attention has moved; it then holds at any rates while $\xi_{nl} \ge 0$ and $f \ge f(0)$",
     needs=("several classes", "distinct tokens", "common tokens"),
     assumes=("fast_decoder",),
 )

@@ -14,7 +14,7 @@ measurement says whether it could have failed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ Comparison = Literal["equal", "at most", "at least", "positive"]
 
 ROLES: dict[Role, str] = {
     "assumed": "under the assumptions of its proof",
-    "beyond": "beyond its proof (true SGD, finite T, other rates)",
+    "beyond": "where an assumption is dropped",
     "corrected": "as it should read",
     "contrast": "for comparison",
 }
@@ -200,6 +200,7 @@ class Check:
     measurements: list[Measurement] = field(default_factory=list)
     curve: Curve | None = None
     drew: bool = False  # whether anything was drawn
+    on_measurement: Callable[[str], None] | None = None  # called with the label of each comparison, for progress
 
     def rng(self) -> np.random.Generator:
         """A generator of random numbers for this check."""
@@ -293,6 +294,8 @@ class Check:
         holds, holds_if_wrong = (bool(entries.max() <= allowed) for entries in deviations)  # NaN does not hold
         values = float(predicted[worst]), float(measured[worst]), deviation, float(allowed)
         self.measurements.append(Measurement(label, role, *values, holds, holds and not holds_if_wrong, kind))
+        if self.on_measurement:
+            self.on_measurement(label)
 
 
 def _share_used(amount: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:

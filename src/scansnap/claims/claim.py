@@ -94,6 +94,7 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
     ),
     "common tokens": ("tokens that classes share", lambda c: len(c.common_tokens) > 0),
     "one common token": ("exactly one common token", lambda c: len(c.common_tokens) == 1),
+    "no positions": ("tokens that do not depend on their position", lambda c: not c.num_buckets),
     "one query": ("one query for all classes", lambda c: len(c.queries) == 1),
     "interacting queries": (
         "two queries, one of them with two classes",
@@ -154,13 +155,18 @@ class Claim:
         """What to tell users who check the claim on their own classes, if it is not, or not only, about them."""
         return DEPENDS[self.depends_on]
 
-    def run(self, setting: Setting | None = None, *, seed: int = 0) -> Verdict:
-        """Check the claim in a setting, by default its own; another `seed` draws other numbers, if it draws any."""
+    def run(
+        self, setting: Setting | None = None, *, seed: int = 0, on_measurement: Callable[[str], None] | None = None
+    ) -> Verdict:
+        """Check the claim in a setting, by default its own; another `seed` draws other numbers, if it draws any.
+
+        `on_measurement` is called with the label of each comparison.
+        """
         setting = setting or self.setting()
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        check = Check(setting, self.wrong_factor, seed)
+        check = Check(setting, self.wrong_factor, seed, on_measurement=on_measurement)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):

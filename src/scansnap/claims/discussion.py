@@ -88,7 +88,7 @@ FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
     correction=r"at the published rates with $\eta_Y = \eta_Z \le 3$ attention spreads over the equivalent of five to "
     r"seven of the ten tokens ($e$ to its entropy; 4.7 to 8.1 over all published ratios); it is on two or fewer at a "
     "hundred times the middle rate.  Which token leads is as the sentence says",
-    needs=("distinct tokens everywhere",),
+    needs=("distinct tokens everywhere", "no positions"),
 )
 def few_tokens(check: Check) -> None:
     """e^entropy of attention on distinct tokens after 100 published updates, 20 seeds, at six rates eta_Y = eta_Z."""
@@ -122,7 +122,7 @@ MOST_SEEN = 0.02
         synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10), lr_y=1.0, lr_z=1.0
     ),
     wrong_factor=1.5,
-    needs=("several classes", "common tokens"),
+    needs=("several classes", "common tokens", "no positions"),
 )
 def spurious_tokens(check: Check) -> None:
     """Attention on spurious tokens in sets of 1 to 256 sequences of T = 9: counted, before training and after it.
@@ -187,7 +187,7 @@ def look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.
     conditions="Syn-Small as published: SGD with momentum, batch 128, $T = 128$, 100 iterations",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
-    needs=("distinct tokens everywhere", "common tokens"),
+    needs=("distinct tokens everywhere", "common tokens", "no positions"),
 )
 def tf_idf(check: Check) -> None:
     """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""

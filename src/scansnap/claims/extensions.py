@@ -85,7 +85,7 @@ def _entry(logits: FloatArray, index: int) -> FloatArray:
     conditions=r"$Y(0) = 0$; $Z(0)$ uniform in $\pm4/\sqrt{M}$",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
-    needs=("distinct tokens",),
+    needs=("distinct tokens", "no positions"),
 )
 def heads_prior(check: Check) -> None:
     """The winner among the first class's distinct tokens in 40 heads: flows, sampled training, and Y(0) random."""

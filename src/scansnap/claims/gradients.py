@@ -80,6 +80,7 @@ def log_likelihoods(outputs: Numbers, next_token: NDArray[np.int64]) -> Numbers:
     category="holds",
     setting=lambda: Setting(syn_medium(num_query=3), lr_y=1.0, lr_z=1.0),
     wrong_factor=1 + 1e-9,
+    needs=("no positions",),
 )
 def lemma_1(check: Check) -> None:
     """Closed form against derivatives of the plain forward pass: random Y and Z, 64 sequences of 40 tokens, float64."""
@@ -113,6 +114,7 @@ def lemma_1(check: Check) -> None:
     category="holds under its assumptions",
     conditions=r"$T \to \infty$",
     wrong_factor=1.3,
+    needs=("no positions",),
 )
 def lemma_2(check: Check) -> None:
     """|X^T b - c_n| for T from 2^5 to 2^14, 300 sequences each: an error that falls like T^(-1/2)."""
@@ -206,7 +208,8 @@ def _equal_overlaps(count: int, overlap: float) -> FloatArray:
     category="error",
     conditions=r"$T \to \infty$; steps of batch 1",
     wrong_factor=1.001,
-    correction="each class's term carries $P(n)$, the chance of drawing it: per step Eq. 10 is $K$ times too fast",
+    correction="each class's term carries $P(n)$, the chance of drawing it: with $P(n) = 1/K$, Eq. 10 is $K$ times too "
+    r"fast for the time of $\gamma(t)$, which is made of $h(t/K)$ and so counts steps of batch 1",
 )
 def lemma_4(check: Check) -> None:
     """Eq. 10 against the engine's expected batch-1 step, at the decoder of Theorem 5 for attention fixed at zero."""

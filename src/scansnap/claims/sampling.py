@@ -214,6 +214,7 @@ def sampled_decoder(check: Check, *, runs: int, steps: int, **options: Any) -> F
     where="Lemma 18, Eq. 136",
     category="holds",
     wrong_factor=1.15,
+    needs=("no positions",),
 )
 def lemma_18(check: Check) -> None:
     """The bound against exact binomial quantiles for the setting's tokens and for P = 1/2, where it is nearest; the

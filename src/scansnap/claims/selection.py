@@ -96,8 +96,8 @@ def one_hot_gaps(check: Check) -> None:
     r"$\ln(\eta w_i \Delta_{il} t/(n \lambda_{il}))$, up to $t^{-q}$ with $q = \min(m - 1, h)$.",
     where=f"{SELECTION}: convergence in direction; the constants and the power are derived here",
     category="sharpened",
-    conditions=r"locally optimal tokens; $m$ is the least margin above 1 and $h$ the least eigenvalue of $\sum "
-    r"\lambda d d'$",
+    conditions=r"locally optimal tokens; $m$ is the least margin above 1 and $h$ the least non-zero eigenvalue of "
+    r"$\sum \lambda d d'$",
     wrong_factor=1.2,
 )
 def support_gaps(check: Check) -> None:

@@ -52,7 +52,8 @@ def all_special_claims() -> list[Claim]:
 
 def general_claims(system: System) -> list[Claim]:
     """That the gradient is the loss's, and one claim for each invariant."""
-    name = type(system).__name__.lower()
+    registered = SYSTEMS.label(system).split("(")[0].replace("-", "_").lower()
+    name = registered if registered.isidentifier() else type(system).__name__.lower()
 
     def gradient(check: Check) -> None:
         """The closed form is compared with autograd of the loss, at the start and at random parameters near it."""

@@ -68,6 +68,7 @@ def energy_law(check: Check) -> None:
     where="theory.finite_length_drive; not in the paper",
     conditions="true SGD, early in training; first order in $1/T$",
     wrong_factor=1.3,
+    needs=("no positions",),
     assumes=("many_tokens",),
 )
 def finite_length(check: Check) -> None:

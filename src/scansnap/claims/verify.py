@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,7 @@ from scansnap.claims.systems import all_special_claims, claims_of_system
 from scansnap.data.named_classes import Data, as_source
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
+from scansnap.runtime.formulas import readable
 from scansnap.runtime.progress import progress_bar
 from scansnap.systems.catalog import SYSTEMS
 from scansnap.systems.system import System
@@ -128,6 +131,7 @@ def verify(
     ----------
     ids : str
         The claims to check, among the paper's and `claims`; by default all of `claims`, or all of the paper's.
+        "Theorem 2" and "theorem-2" are `theorem_2`.
     claims : sequence of Claim
         Your own claims, made with the decorator `claim`.
     system : System or name
@@ -153,12 +157,18 @@ def verify(
     own_classes = None if classes is None else as_source(classes).classes
     check_rates(lr_y=lr_y, lr_z=lr_z)
     verdicts = []
-    with progress_bar(f"checking {len(selected)} claim{'s' * (len(selected) > 1)}", len(selected), progress) as show:
+    with progress_bar("checking", None, progress) as show:  # claims take from milliseconds to minutes
         for i, claim in enumerate(selected):
+            alone = len(selected) == 1
+            words = claim.id if alone else f"{claim.id} ({i + 1} of {len(selected)})"
+
+            def show_part(label: str, words: str = words) -> None:
+                show(0, f"{words}, after: {readable(label)}")
+
+            show(0, words)
             began = time.perf_counter()
-            verdict = _verdict(claim, own_classes, lr_y, lr_z, alone=len(selected) == 1)
+            verdict = _verdict(claim, own_classes, lr_y, lr_z, alone=alone, on_measurement=show_part)
             verdicts.append(replace(verdict, seconds=time.perf_counter() - began))
-            show(i + 1)
             if on_verdict:
                 called("on_verdict", on_verdict, verdicts[-1])
     return verdicts
@@ -169,22 +179,32 @@ def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     if claims is not None and not isinstance(claims, Iterable):
         raise InputError(f"claims is {short_repr(claims)}: give a list of claims.")
     known = by_id([*paper_claims(), *all_special_claims(), *(claims or ())])
+    if not ids:
+        return list(paper_claims() if claims is None else claims)
+    selected = []
     for name in ids:
-        if name not in known:
-            raise unknown("claim", name, known)
-    if ids:
-        return [known[name] for name in ids]
-    return list(paper_claims() if claims is None else claims)
+        written = name if name in known else re.sub(r"[\s-]+", "_", name.strip().lower())  # Theorem 2, theorem-2
+        if written not in known:
+            own = [claim.id for claim in claims or ()]
+            raise unknown("claim", written, dict.fromkeys([*own, *get_close_matches(written, known)]) if own else known)
+        selected.append(known[written])
+    return selected
 
 
 def _verdict(
-    claim: Claim, classes: SequenceClasses | None, lr_y: float | None, lr_z: float | None, *, alone: bool
+    claim: Claim,
+    classes: SequenceClasses | None,
+    lr_y: float | None,
+    lr_z: float | None,
+    *,
+    alone: bool,
+    on_measurement: Callable[[str], None],
 ) -> Verdict:
     """The verdict on one claim; errors in its code are sentences that name it."""
     setting = None
     try:
         setting = _setting(claim, classes, lr_y, lr_z)
-        return claim.run(setting)
+        return claim.run(setting, on_measurement=on_measurement)
     except ScanSnapError as error:
         sentence = str(error) if claim.id in str(error) else f"{claim.id}: {error}"
         if alone or setting is None or not isinstance(error, InputError):

@@ -127,6 +127,8 @@ def verify(
         echo(f"{count_verdicts(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
             echo(_categories(verdicts))
+        if any(verdict.verdict == "holds under its assumptions only" for verdict in verdicts):
+            echo("the numbers of a claim marked ◐ are from a case where an assumption is dropped")
         own = (f" --system {system}" if system else "") + (f" --from {claims_file}" if claims_file else "")
         name = verdicts[0].id if own else "theorem_3"
         echo(
@@ -200,7 +202,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
         lines[-1] += f"; {classes_in_words(setting.classes)}"
     if claim.how:
         lines.append(f"  how:        {readable(claim.how)}")
-    if claim.note:
+    if claim.note and claim.depends_on != "nothing":
         lines.append(f"  depends on: {claim.depends_on}")
     if claim.correction:
         lines.append(f"  correction: {readable(claim.correction)}")

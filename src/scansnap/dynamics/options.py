@@ -429,10 +429,12 @@ class TimeOptions(Options):
         )
     )
     rtol: float = field(
-        default=1e-8, metadata=option("Relative error allowed in each step of the integration.", least=1e-14, most=0.1)
+        default=1e-8,
+        metadata=option("Relative error allowed in each step of the integration: 1e-14 to 0.1.", least=1e-14, most=0.1),
     )
     atol: float = field(
-        default=1e-10, metadata=option("Absolute error allowed in each step of the integration.", least=1e-14, most=0.1)
+        default=1e-10,
+        metadata=option("Absolute error allowed in each step of the integration: 1e-14 to 0.1.", least=1e-14, most=0.1),
     )
 
 

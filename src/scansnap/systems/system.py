@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.quantity import Quantity
 from scansnap.validation.options import Options
 from scansnap.validation.user_code import Registry, code_digest, is_own
@@ -110,6 +110,16 @@ class System(Options, ABC):
     invariants: ClassVar[Sequence[Quantity]] = ()  # constant along the flow
     presets: ClassVar[Mapping[str, Preset]] = {}
     samples: ClassVar[bool] = False  # whether every update has data of its own
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for part in ("quantities", "invariants"):
+            listed = getattr(self, part)
+            if not isinstance(listed, tuple | list) or not all(isinstance(each, Quantity) for each in listed):
+                raise InputError(
+                    f"{type(self).__name__}.{part} is {short_repr(listed)}: give a tuple of quantities, which the "
+                    "decorator scansnap.quantity makes, and not of names."
+                )
 
     @property
     @abstractmethod

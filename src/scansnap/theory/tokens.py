@@ -6,26 +6,26 @@ G_DT(n) holds the tokens of class n alone.  If every token occurs with every nex
 no winners to name.  Its dynamics have them still.  From Y = Z = 0 and while all predictions are 1/M, Lemma 1 moves the
 logits of class n's query by eta_Z P(n) eta_Y t/M (see `early_logits`) times
 
-    d_nl = f_nl (f_nl rho_n - h_nl),     h_n = sum_{n' != n} P(n') f_n',     rho_n = f_n . h_n.
+    d_nl = f_nl (f_nl o_n - h_nl),     h_n = sum_{n' != n} P(n') f_n',     o_n = f_n . h_n.
 
-Let delta be the share of token l's weight that is class n's: a posterior with the directions f as likelihoods,
+Let D be the share of token l's weight that is class n's: a posterior with the directions f as likelihoods,
 
-    delta_nl = P(n) f_nl / sum_{n'} P(n') f_n'l,     so that     h_nl = P(n) f_nl (1 - delta_nl)/delta_nl.
+    D_nl = P(n) f_nl / sum_{n'} P(n') f_n'l,     so that     h_nl = P(n) f_nl (1 - D_nl)/D_nl.
 
-Then every token moves as Eq. 98 has it for distinct ones, with a drive of its own that grows with delta alone:
+Then every token moves as Eq. 98 has it for distinct ones, with a drive of its own that grows with D alone:
 
-    d_nl = f_nl^2 xi_nl,     xi_nl = rho_n - P(n) (1 - delta_nl)/delta_nl.
+    d_nl = f_nl^2 xi_nl,     xi_nl = o_n - P(n) (1 - D_nl)/D_nl.
 
-This is why `distinctness` is delta and no other measure of association:
+This is why `distinctness` is D and no other measure of association:
 
-- delta_nl = 1 exactly if l is in G_DT(n), and then xi_nl = rho_n is the paper's drive of the class (Theorem 2 a);
+- D_nl = 1 exactly if l is in G_DT(n), and then xi_nl = o_n is the paper's drive of the class (Theorem 2 a);
 - within a class, a more distinct token gains more for its size f_nl^2, and it gains at all exactly if
-  delta_nl > P(n)/(P(n) + rho_n): such tokens are *favored*;
-- f_n . (f_n rho_n - h_n) = 0, so sum_l d_nl = 0: unless nothing moves, some tokens are favored and some are not.
+  D_nl > P(n)/(P(n) + o_n): such tokens are *favored*;
+- f_n . (f_n o_n - h_n) = 0, so sum_l d_nl = 0: unless nothing moves, some tokens are favored and some are not.
 
-Nothing moves at this order if no other class shares a token (rho_n = 0, and all tokens are distinct) or if all classes
+Nothing moves at this order if no other class shares a token (o_n = 0, and all tokens are distinct) or if all classes
 are alike.  Where classes of several queries have the same next token, they push each other the other way: P(n') counts
-(1 - M) P(n') in h_n, and in delta the weight of one next token is that of all its classes.
+(1 - M) P(n') in h_n, and in D the weight of one next token is that of all its classes.
 
 Common tokens that look distinct in a small data set (Section 9)
 ----------------------------------------------------------------
@@ -126,7 +126,7 @@ ROUNDING = 1e-9
 
 @formula
 def distinctness(probs: ArrayLike, *, weights: ArrayLike | None = None, next_token: Ids | None = None) -> FloatArray:
-    """delta_nl (K x L) from P(l|n): 1 for tokens of one next token, 0 for tokens that the class does not have.
+    """D_nl (K x L) from P(l|n): 1 for tokens of one next token, 0 for tokens that the class does not have.
 
     `weights` are P(n), uniform if absent; without `next_token` every class has its own.
 
