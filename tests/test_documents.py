@@ -24,12 +24,9 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-def commands(page: str) -> list[str]:
-    """The commands of a page of docs/."""
-    return "".join(blocks((ROOT / "docs" / page).read_text(), "bash")).splitlines()
+    """The code of a page in a language; output has none."""
+    fences = re.findall(r"^```(.*?)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [code for name, code in fences if name == language]
 
 
 def status(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -42,28 +39,36 @@ def status(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(stop.value.code or 0)
 
 
+def printed_by_commands(page: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> dict[str, str]:
+    """What each command of a page prints, of which all that the page shows as output is part.
+
+    Commands that verify or draw figures are left out: claims and figures have tests of their own.
+    """
+    printed = {}
+    for command in "".join(blocks(page.read_text(), "bash")).splitlines():
+        if not command.startswith(("pip ", "scansnap verify", "scansnap figure")):
+            assert status(command, monkeypatch) == ("--fail-on" in command), command
+            printed[command] = capsys.readouterr().out
+    for shown in blocks(page.read_text(), ""):
+        assert any(shown in text for text in printed.values()), shown
+    return printed
+
+
 def run_command(programs: Programs, command: str, folder: Path) -> None:
     program, *words = shlex.split(command)
     assert program == "scansnap"
     programs.run("from scansnap.cli.app import main; main()", folder, words)
 
 
-def test_readme_commands_run(tmp_path, monkeypatch, capsys) -> None:
+def test_readme_commands_run(monkeypatch, capsys) -> None:
     """As they stand there; `scansnap train` prints the shares that the caption of its picture gives."""
     monkeypatch.setenv("BROWSER", "true")  # explore opens its page
-    readme = README.read_text()
-    asked = [line for line in "".join(blocks(readme, "bash")).splitlines() if not line.startswith("pip ")]
-    assert len(asked) == 7
-    for command in asked:
-        assert status(command, monkeypatch) == 0, command
-        printed = capsys.readouterr().out
-        if command == "scansnap train":
-            before, after, first, second = re.search(
-                r"share went from (\d+%) to (\d+%)\.\n.*distinct, (\d+%).*distinct, (\d+%)", printed
-            ).groups()
-            assert f"fall from {before} to {after}, one distinct token wins with {first} or {second}" in " ".join(
-                readme.split()
-            )
+    printed = printed_by_commands(README, monkeypatch, capsys)
+    before, after, first, second = re.search(
+        r"share went from (\d+%) to (\d+%)\.\n.*distinct, (\d+%).*distinct, (\d+%)", printed["scansnap train"]
+    ).groups()
+    caption = f"fall from {before} to {after}, one distinct token wins with {first} or {second}"
+    assert caption in " ".join(README.read_text().split())
 
 
 def test_readme_is_short() -> None:
@@ -123,34 +128,15 @@ def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        page
-        for page in PAGES
-        if page.parent.name == "beyond" or page.name == "train.md"
-        if blocks(page.read_text(), "bash")
-    ],
+    [page for page in PAGES if page.parent.name == "beyond" or page.name in ("train.md", "text.md", "shortcuts.md")],
     ids=lambda page: page.name,
 )
-def test_commands_that_train_run(page: Path, tmp_path, monkeypatch) -> None:
-    """Claims and figures have tests of their own."""
-    for command in "".join(blocks(page.read_text(), "bash")).splitlines():
-        words = shlex.split(command)
-        assert words[1] in ("train", "sweep", "verify", "figure")
-        if words[1] in ("train", "sweep"):
-            assert status(command, monkeypatch) == 0, command
+def test_commands_of_a_page_run(page: Path, monkeypatch, capsys) -> None:
+    printed_by_commands(page, monkeypatch, capsys)
 
 
-def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
-    """The commands of docs/text.md, as they stand there."""
-    for command in commands("text.md"):
-        assert status(command, monkeypatch) == 0, command
-    assert (tmp_path / "words.png").exists()
-    assert (tmp_path / "mine.png").exists()
-    assert (tmp_path / "yz.png").exists()
-
-
-def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
-    """The commands of docs/watch.md, as they stand there, on two checkpoints of a small model."""
+def test_commands_that_watch_run(tmp_path, monkeypatch, capsys) -> None:
+    """On two checkpoints of a small model."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=256, n_positions=16, n_embd=8, n_layer=1, n_head=2)
@@ -158,8 +144,7 @@ def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
     for step in (5, 10):
         model.save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
     (tmp_path / "text.txt").write_text((ROOT / "README.md").read_text())
-    for command in commands("watch.md"):
-        assert status(command, monkeypatch) == 0, command
+    printed_by_commands(ROOT / "docs" / "watch.md", monkeypatch, capsys)
     assert {path.name for path in tmp_path.glob("*.html")} == {"demo.html", "snapshots.html", "run.html"}
 
 
@@ -185,47 +170,24 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
         assert all(re.search(rf"\b{limit:g}\b", rows[name]) for limit in limits), name
 
 
-def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
-    """The commands of docs/corpus.md, which print what stands there; and its question to the tables."""
-    page = (ROOT / "docs" / "corpus.md").read_text()
-    for command in "".join(blocks(page, "bash")).splitlines():
-        assert status(command, monkeypatch) == 0, command
-        printed = capsys.readouterr().out
-        if "--top" in command:
-            assert printed in page
+def test_commands_on_counts_run(monkeypatch, capsys) -> None:
+    """Those of docs/corpus.md, and its question to the tables."""
+    page = ROOT / "docs" / "corpus.md"
+    printed_by_commands(page, monkeypatch, capsys)
     duckdb = pytest.importorskip("duckdb")
-    (question,) = blocks(page, "sql")
+    (question,) = blocks(page.read_text(), "sql")
     assert duckdb.sql(question).fetchall()[0][:2] == ("hunter", "forest")
 
 
-def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> None:
-    """The commands of docs/shortcuts.md, with the status that it states; the first prints what stands there."""
-    page = (ROOT / "docs" / "shortcuts.md").read_text()
-    for number, command in enumerate("".join(blocks(page, "bash")).splitlines()):
-        assert status(command, monkeypatch) == ("--fail-on" in command), command
-        printed, error = capsys.readouterr()
-        if "--fail-on" in command:
-            assert "distinct only by copies of a text" in error
-            assert "not in the baseline" not in error
-        elif number == 0:
-            assert printed in page
-    assert all((tmp_path / name).exists() for name in ("shortcuts.csv", "shortcuts.html", "shortcuts.toml"))
-
-
-def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
-    """The commands of docs/prediction.md, the first of which prints what stands there."""
-    page = (ROOT / "docs" / "prediction.md").read_text()
-    printed = []
-    for command in "".join(blocks(page, "bash")).splitlines():
-        assert status(command, monkeypatch) == 0, command
-        printed.append(capsys.readouterr().out)
-    assert printed[0] in page
-    scores = [re.findall(r"^  prediction +(\S+) +(\S+)$", text, re.MULTILINE) for text in printed if "Compared" in text]
+def test_commands_that_predict_run(monkeypatch, capsys) -> None:
+    """Those of docs/prediction.md, which gives their scores."""
+    page = ROOT / "docs" / "prediction.md"
+    printed = "".join(printed_by_commands(page, monkeypatch, capsys).values())
+    scores = re.findall(r"^  prediction +(\S+) +(\S+)$", printed, re.MULTILINE)
     assert len(scores) == 2
-    for ((winners, rank),) in scores:
-        assert re.search(
-            rf"`example`.*\b{winners}\b[^.]*\({rank}\)|\b{winners}\b.*correlation {rank}\)", page, re.DOTALL
-        )
+    for winners, rank in scores:
+        where = rf"`example`.*\b{winners}\b[^.]*\({rank}\)|\b{winners}\b.*correlation {rank}\)"
+        assert re.search(where, page.read_text(), re.DOTALL)
 
 
 def test_every_disagreement_has_a_demonstration() -> None:
