@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.test_cli import run
 from tests.programs import Programs
 
 ROOT = Path(__file__).parent.parent
@@ -29,26 +29,17 @@ def blocks(text: str, language: str) -> list[str]:
     return [code for name, code in fences if name == language]
 
 
-def status(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The status of a command that runs in this process."""
-    from scansnap.cli.app import main
-
-    monkeypatch.setattr(sys, "argv", shlex.split(command))
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return int(stop.value.code or 0)
-
-
-def printed_by_commands(page: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> dict[str, str]:
+def printed_by_commands(page: Path, folder: Path) -> dict[str, str]:
     """What each command of a page prints, of which all that the page shows as output is part.
 
-    Commands that verify or draw figures are left out: claims and figures have tests of their own.
+    Commands that verify are left out: claims have tests of their own.
     """
     printed = {}
     for command in "".join(blocks(page.read_text(), "bash")).splitlines():
-        if not command.startswith(("pip ", "scansnap verify", "scansnap figure")):
-            assert status(command, monkeypatch) == ("--fail-on" in command), command
-            printed[command] = capsys.readouterr().out
+        if not command.startswith(("pip ", "scansnap verify")):
+            done = run(command.removeprefix("scansnap "), cwd=folder)
+            assert done.returncode == ("--fail-on" in command), command
+            printed[command] = done.stdout
     for shown in blocks(page.read_text(), ""):
         assert any(shown in text for text in printed.values()), shown
     return printed
@@ -60,10 +51,10 @@ def run_command(programs: Programs, command: str, folder: Path) -> None:
     programs.run("from scansnap.cli.app import main; main()", folder, words)
 
 
-def test_readme_commands_run(monkeypatch, capsys) -> None:
+def test_readme_commands_run(tmp_path, monkeypatch) -> None:
     """As they stand there; `scansnap train` prints the shares that the caption of its picture gives."""
     monkeypatch.setenv("BROWSER", "true")  # explore opens its page
-    printed = printed_by_commands(README, monkeypatch, capsys)
+    printed = printed_by_commands(README, tmp_path)
     before, after, first, second = re.search(
         r"share went from (\d+%) to (\d+%)\.\n.*distinct, (\d+%).*distinct, (\d+%)", printed["scansnap train"]
     ).groups()
@@ -117,13 +108,12 @@ def test_every_kind_of_part_has_an_example() -> None:
     assert OWN_PARTS == SECTIONS
 
 
-def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
+def test_sweep_commands_run(tmp_path) -> None:
     """The commands of docs/sweeps.md, on its own file cut to few steps."""
-    page = (ROOT / "docs" / "sweeps.md").read_text()
-    (config,) = blocks(page, "toml")
+    page = ROOT / "docs" / "sweeps.md"
+    (config,) = blocks(page.read_text(), "toml")
     (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
-    for command in "".join(blocks(page, "bash")).splitlines():
-        run_command(programs, command, tmp_path)
+    printed_by_commands(page, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +121,11 @@ def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
     [page for page in PAGES if page.parent.name == "beyond" or page.name in ("train.md", "text.md", "shortcuts.md")],
     ids=lambda page: page.name,
 )
-def test_commands_of_a_page_run(page: Path, monkeypatch, capsys) -> None:
-    printed_by_commands(page, monkeypatch, capsys)
+def test_commands_of_a_page_run(page: Path, tmp_path) -> None:
+    printed_by_commands(page, tmp_path)
 
 
-def test_commands_that_watch_run(tmp_path, monkeypatch, capsys) -> None:
+def test_commands_that_watch_run(tmp_path) -> None:
     """On two checkpoints of a small model."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     model = transformers.GPT2LMHeadModel(
@@ -144,7 +134,7 @@ def test_commands_that_watch_run(tmp_path, monkeypatch, capsys) -> None:
     for step in (5, 10):
         model.save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
     (tmp_path / "text.txt").write_text((ROOT / "README.md").read_text())
-    printed_by_commands(ROOT / "docs" / "watch.md", monkeypatch, capsys)
+    printed_by_commands(ROOT / "docs" / "watch.md", tmp_path)
     assert {path.name for path in tmp_path.glob("*.html")} == {"demo.html", "snapshots.html", "run.html"}
 
 
@@ -170,19 +160,19 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
         assert all(re.search(rf"\b{limit:g}\b", rows[name]) for limit in limits), name
 
 
-def test_commands_on_counts_run(monkeypatch, capsys) -> None:
+def test_commands_on_counts_run(tmp_path) -> None:
     """Those of docs/corpus.md, and its question to the tables."""
     page = ROOT / "docs" / "corpus.md"
-    printed_by_commands(page, monkeypatch, capsys)
+    printed_by_commands(page, tmp_path)
     duckdb = pytest.importorskip("duckdb")
     (question,) = blocks(page.read_text(), "sql")
     assert duckdb.sql(question).fetchall()[0][:2] == ("hunter", "forest")
 
 
-def test_commands_that_predict_run(monkeypatch, capsys) -> None:
+def test_commands_that_predict_run(tmp_path) -> None:
     """Those of docs/prediction.md, which gives their scores."""
     page = ROOT / "docs" / "prediction.md"
-    printed = "".join(printed_by_commands(page, monkeypatch, capsys).values())
+    printed = "".join(printed_by_commands(page, tmp_path).values())
     scores = re.findall(r"^  prediction +(\S+) +(\S+)$", printed, re.MULTILINE)
     assert len(scores) == 2
     for winners, rank in scores:
