@@ -226,12 +226,12 @@ def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
     assert pictures == set(sections) - {"every_claim"}
 
 
-@pytest.mark.parametrize("page", THEORY, ids=lambda page: page.name)
-def test_links_between_sections_arrive(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([\w.]+)#([^)\s]+)\)", page.read_text()):
-        headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
-        anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-        assert anchor in anchors, (target, anchor)
+def test_links_between_sections_arrive() -> None:
+    for page in THEORY:
+        for target, anchor in re.findall(r"\]\(([\w.]+)#([^)\s]+)\)", page.read_text()):
+            headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in anchors, (page, target, anchor)
 
 
 def test_make_targets_exist() -> None:
@@ -243,25 +243,22 @@ def test_make_targets_exist() -> None:
         assert named <= targets, page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_named_files_exist(page: Path) -> None:
-    text = page.read_text()
-    linked = [target for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", text) if "://" not in target]
-    for target in linked:
-        assert (page.parent / target).exists(), target
-    for name in re.findall(r"`([\w/]+\.py)`|`python ([\w/]+\.py)", text):
-        path = name[0] or name[1]
-        places = [ROOT, ROOT / "src" / "scansnap", *(p for p in (ROOT / "tests").iterdir() if p.is_dir())]
-        assert any((place / path).exists() for place in places), path
+def test_named_files_exist() -> None:
+    places = [ROOT, ROOT / "src" / "scansnap", *(p for p in (ROOT / "tests").iterdir() if p.is_dir())]
+    for page in PAGES:
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", text):
+            assert "://" in target or (page.parent / target).exists(), (page, target)
+        for name in re.findall(r"`([\w/]+\.py)`|`python ([\w/]+\.py)", text):
+            assert any((place / (name[0] or name[1])).exists() for place in places), (page, name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_names_in_the_documents_exist(page: Path) -> None:
+def test_names_in_the_documents_exist() -> None:
     """Every `ss.name` in a page is public."""
     import scansnap as ss
 
-    for name in re.findall(r"\bss\.(\w+)", page.read_text()):
-        assert name in ss.__all__
+    for page in PAGES:
+        assert set(re.findall(r"\bss\.(\w+)", page.read_text())) <= set(ss.__all__), page
 
 
 def test_benchmarks_start(tmp_path, programs: Programs) -> None:
