@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import scansnap as ss
-from common import SYN_SMALL, all_rise, draw_means, enough_seeds, label, legend, line, log_axis
+from common import SYN_SMALL, draw_means
+from scansnap.figures.statistics import all_rise, enough_seeds
+from scansnap.figures.style import label, legend, line, log_axis
 
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)

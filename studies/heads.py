@@ -16,7 +16,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import scansnap as ss
-from common import SYN_SMALL, draw_means, enough_seeds, label, legend, line, log_axis, rise
+from common import SYN_SMALL, draw_means
+from scansnap.figures.statistics import enough_seeds, rise
+from scansnap.figures.style import label, legend, line, log_axis
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)

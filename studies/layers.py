@@ -15,7 +15,9 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import scansnap as ss
-from common import SYN_SMALL, all_rise, draw_band, draw_means, enough_seeds, label, legend, majority
+from common import SYN_SMALL, draw_band, draw_means
+from scansnap.figures.statistics import all_rise, enough_seeds, majority
+from scansnap.figures.style import label, legend
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import scansnap as ss
-from common import SYN_SMALL, enough_seeds, holm, label, majority, significant
+from common import SYN_SMALL
+from scansnap.figures.statistics import enough_seeds, holm, majority, significant
+from scansnap.figures.style import label
 
 SHUFFLES = 9999
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))

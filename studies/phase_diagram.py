@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 import scansnap as ss
-from common import exact, label, legend, line
+from scansnap.figures.statistics import exact
+from scansnap.figures.style import label, legend, line
 
 CLASSES = ss.single_common()
 LEAST, MOST = 1e-2, 1e2

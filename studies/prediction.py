@@ -24,7 +24,9 @@ from scipy import stats
 
 import scansnap as ss
 import trials
-from common import COLORS, FOLDER, LEVEL, command, holm, label, line, with_options
+from common import FOLDER, command, with_options
+from scansnap.figures.statistics import LEVEL, holm
+from scansnap.figures.style import COLORS, label, line
 from snap import excerpt
 
 if TYPE_CHECKING:

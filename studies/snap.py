@@ -35,19 +35,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import scansnap as ss
-from common import (
-    COLORS,
-    FOLDER,
-    LEVEL,
-    MARKERS,
-    all_rise,
-    command,
-    log_axis,
-    read_text,
-    stored_training,
-    updates_per_pass,
-    with_options,
-)
+from common import FOLDER, command, read_text, stored_training, updates_per_pass, with_options
+from scansnap.figures.statistics import LEVEL, all_rise
+from scansnap.figures.style import COLORS, MARKERS, log_axis
 
 SIZES = (2_000, 8_000)
 RATES = {"transformer": (1.0, 2.0, 5.0), "yz": (100.0, 300.0, 1000.0)}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import scansnap as ss
-from common import holm, p_above_zero, standard_error
+from scansnap.figures.statistics import holm, positive, standard_error
 from token_choice import count_tokens, rank_correlations
 from tokens import QUERIES, TOKENS, query_logits
 
@@ -73,7 +73,7 @@ def report(runs: dict[str, dict[str, float]]) -> None:
         "rates five times as large, ratio 5": (small_faster, large_faster),
     }
     differences = np.array([values(b, "distinctness") - values(a, "distinctness") for a, b in changes.values()])
-    two_sided = 2 * np.minimum(p_above_zero(differences), p_above_zero(-differences))
+    two_sided = 2 * np.minimum(positive(differences), positive(-differences))
     for name, d, p in zip(changes, differences, holm(two_sided), strict=True):
         print(f"{name}: change {d.mean():+.3f} ± {standard_error(d):.3f}, p = {p:.2g} after Holm")
 

@@ -21,20 +21,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import scansnap as ss
-from common import (
-    COLORS,
-    FOLDER,
-    MARKERS,
-    command,
-    label,
-    line,
-    log_axis,
-    read_text,
-    rise,
-    stored_training,
-    updates_per_pass,
-    with_options,
-)
+from common import FOLDER, command, read_text, stored_training, updates_per_pass, with_options
+from scansnap.figures.statistics import rise
+from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
 
 LR_Y = 5.0

@@ -6,21 +6,24 @@ import json
 import re
 from pathlib import Path
 
+import make_figures
 import make_theory
 import numpy as np
 import pytest
+from make_documents import opened
 from stored_numbers import read_reproduction
 
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
 from scansnap.claims.verify import paper_claims
-from scansnap.figures.catalog import MODULES
+from scansnap.figures.catalog import MODULES, SYNTHETIC
 from scansnap.runtime.formulas import readable
 
 DOCS = Path(__file__).parents[2] / "docs"
 INDEX = (DOCS / "theory" / "index.md").read_text()
 FILLED = [page.read_text() for page in make_theory.FILLED]
 NUMBERS = [match for text in FILLED for match in make_theory.NUMBER.findall(text)]
-KEPT = read_reproduction().verdicts
+REPRODUCTION = read_reproduction()
+KEPT = REPRODUCTION.verdicts
 STORED = {verdict.id: verdict.measurements for verdict in KEPT}
 ROWS = [row for part in make_theory.read_coverage() for row in part["statements"]]
 IDS = [claim.id for claim in paper_claims()]
@@ -104,6 +107,15 @@ def test_the_pages_are_written_from_the_stored_numbers() -> None:
         assert page.read_text() == text, page.name
     classes, tokens, decoder, attention = make_theory.USUAL
     assert f"$K = {classes}$ classes, $M = {tokens}$ tokens, $\\eta_Y = {decoder}$ and $\\eta_Z = {attention}$" in INDEX
+
+
+def test_figures_and_the_opening_of_the_reproduction_are_those_stored() -> None:
+    assert {figure.recipe.name for figure in REPRODUCTION.figures} == set(SYNTHETIC)
+    figures, page = ((DOCS / name).read_text() for name in ("figures.md", "reproduction.md"))
+    for figure in REPRODUCTION.figures:
+        for trend in figure.trends:
+            assert make_figures.line(trend).partition(", expected")[0] in figures, trend.statement
+    assert opened(page, REPRODUCTION) == page
 
 
 def test_numbers_of_the_pages_are_those_of_the_check(verdict: Verdict) -> None:

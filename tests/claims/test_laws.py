@@ -12,6 +12,8 @@ from scansnap import theory
 from scansnap.claims.check import Setting
 from scansnap.claims.extensions import early_motion
 from scansnap.claims.gradients import fixed_attention_state
+from scansnap.claims.population import State
+from tests.theory.test_sampling import uneven_classes
 
 EXPECTED = {"batch_size": None, "seq_len": np.inf, "dtype": "float64", "progress": False}
 
@@ -136,15 +138,13 @@ def check_moves(classes: ss.SequenceClasses, lr_y: float) -> None:
                 assert (measured[row, column] > 0) == (gain > loss)
 
 
-def test_the_weight_of_the_shared_token_decides() -> None:
-    """In `local_common` the move changes sign where f^2 of the shared token is 0.64 of the common one's."""
-    for shared, common, gains in (
-        (1.0, 1.0, False),
-        (0.82, 1.0, False),
-        (0.78, 1.0, True),
-        (0.1, 1.0, True),
-        (1.0, 2.0, True),
-    ):
-        classes = ss.local_common(shared=shared, common=common)
-        velocity = theory.residual_velocity(theory.directions(classes.probs), classes.query, vocab_size=1600)
-        assert (velocity[0, 32] > 0) == gains
+def test_each_class_has_the_direction_of_its_own_query() -> None:
+    """Three queries with different logits, ids in no order: rows of Z come in the order of `classes.queries`."""
+    classes = uneven_classes()
+    assert classes.queries.tolist() == [9, 7, 8]
+    tokens = classes.contextual_tokens
+    logits = np.random.default_rng(0).normal(size=(3, len(tokens)))
+    direction = State(classes, np.zeros((len(tokens), classes.vocab_size)), logits).direction
+    for n, row in enumerate([0, 1, 0, 2]):
+        wanted = theory.directions(classes.probs[n : n + 1, tokens], logits[row])[0]
+        np.testing.assert_allclose(direction[n], wanted, rtol=1e-14)

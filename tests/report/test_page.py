@@ -185,7 +185,7 @@ def test_the_headline_of_a_part_says_that_it_is_one() -> None:
     figures = {figure.recipe.name: figure for figure in kept().figures}
     ours = replace(figures["11"], recipe=quick_recipe())  # with a test that fails
     some = headline(of(figures=(figures["9"], figures["11"], ours)))
-    assert some.reproduced == "Figures 9 and 11 of its 9 synthetic figures; beyond the paper, 1 figure"
+    assert some.reproduced == "2 of 9 synthetic figures; beyond the paper, 1 figure"
     assert some.highlights == []
     assert [figure.recipe.name for figure in some.doubtful] == ["11"]  # what we say is no failure of the paper
     whole = headline(kept())

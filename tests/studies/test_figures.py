@@ -54,11 +54,6 @@ def test_a_figure_is_drawn_and_tested(name: str) -> None:
     assert dataset.identical(made(name))  # neither changes what it is given
 
 
-def test_a_standard_error_needs_two_seeds() -> None:
-    with pytest.raises(ss.InputError, match="num_seeds is 1: give at least 2"):
-        heads.prepare(num_seeds=1)
-
-
 CASES: list[tuple[str, dict[str, Change], list[str]]] = [
     (
         "layers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import make_predictions
@@ -41,10 +42,10 @@ def committed(name: str) -> xr.Dataset:
     return make_text.read_json(DOCS / "data" / f"figure_{name}.json")
 
 
-def test_studies_use_the_public_api_alone() -> None:
+def test_studies_use_the_public_api_and_the_helpers_of_figures() -> None:
     for path in (ROOT / "studies").glob("*.py"):
-        assert "from scansnap" not in path.read_text(), path
-        assert "import scansnap." not in path.read_text(), path
+        inner = re.findall(r"(?:from|import) (scansnap\S+)", path.read_text())
+        assert set(inner) <= {"scansnap.figures.statistics", "scansnap.figures.style"}, path
 
 
 def test_tokens(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,16 +38,6 @@ def test_growth_time_inverts_growth(t: float, size: int, rate: float) -> None:
     assert back == pytest.approx(t, rel=1e-11 * max(1.0, size * h))
 
 
-@pytest.mark.parametrize("size", [4, 100, 1000, 10**6])
-def test_crossings_are_where_the_two_terms_meet(size: int) -> None:
-    omega_0, omega_1 = theory.growth_crossings(vocab_size=size)
-    for h in (size ** -(2 - omega_0), (1 + omega_1) * np.log(size) / size):
-        assert np.exp(size * h) == pytest.approx((size - 1) * size * h, rel=1e-9)
-    if size >= 1000:
-        assert omega_0 < 0.01
-        assert omega_0 == pytest.approx((np.log(size / (size - 1)) + size ** -(1 - omega_0)) / np.log(size))  # Eq. 50
-
-
 def test_what_exp_cannot_reach_takes_forever() -> None:
     assert theory.growth_time(10.0, vocab_size=1000, lr_y=0.5) == np.inf
     assert theory.residual_size(10.0, vocab_size=1000) == 0

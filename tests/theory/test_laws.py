@@ -29,14 +29,6 @@ def test_the_shift_lies_between_its_bounds(size: int, rate: float, steps: int) -
     assert bounds.most <= bounds.least * math.exp(rate)
 
 
-def test_the_shift_grows_without_limit_and_is_small_before_the_crossing() -> None:
-    late = theory.shift_bounds(theory.decoder_growth(1e80, vocab_size=100, lr_y=0.5), vocab_size=100, lr_y=0.5)
-    assert late.least > 18 * math.log(100)
-    for size in (1e2, 1e5, 1e9):
-        h = theory.decoder_growth(math.log(size) / 1e-3, vocab_size=size, lr_y=1e-3)
-        assert theory.shift_bounds(h, vocab_size=size, lr_y=1e-3).most == pytest.approx(0.2246, rel=0.03)
-
-
 @pytest.mark.parametrize("rate", [1e-17, 1e-8, 0.3, 1.0, 1.5, 700.0, 2000.0, 1e9])
 def test_the_bounds_of_the_shift_keep_their_digits(rate: float) -> None:
     """Against the formulas as they are derived, in 50 digits; the upper bound is beyond all numbers at last."""

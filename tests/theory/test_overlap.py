@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -51,26 +50,3 @@ def test_the_published_definition_has_the_other_sign() -> None:
 def test_huge_logits_do_not_overflow() -> None:
     f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [700.0, -700.0, 700.0])
     np.testing.assert_allclose(f, [[1, 0, 0], [0, 0, 1]])
-
-
-def test_bounds_of_the_overlaps_are_those_stated() -> None:
-    """Eq. 93 and Lemmas 13, 15 and 17 for E with the eigenvalues 0.5, -0.3 and -0.2; beyond one they say nothing."""
-    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    e = turn @ np.diag([-0.3, 0.5, -0.2]) @ turn.T
-    np.testing.assert_allclose(theory.eigenvalues(e), [0.5, -0.3, -0.2], rtol=1e-12)
-    assert theory.diagonal_bound(e) == pytest.approx(0.2**2 / 1.5, rel=1e-12)
-    assert theory.diagonal_bound(e, form="published") == pytest.approx(0.2**2 / 0.5, rel=1e-12)
-    inverse = np.eye(3) - np.linalg.inv(np.eye(3) + e)
-    bounds = theory.overlap_bounds(e)
-    assert bounds.largest_overlap == pytest.approx(np.abs(e).max(), rel=1e-12)
-    assert bounds.largest_inverse == pytest.approx(0.3 / 0.7, rel=1e-12)  # of lambda/(1 + lambda)
-    assert bounds.largest_diagonal == pytest.approx(np.diag(inverse).max(), rel=1e-12)
-    assert bounds.largest_difference == pytest.approx(np.abs(inverse - e).max(), rel=1e-12)
-    most = bounds.largest_overlap_most, bounds.largest_inverse_most, bounds.largest_difference_most
-    np.testing.assert_allclose(most, [0.5, 1.0, 0.5], rtol=1e-12)
-    strong = theory.overlap_bounds([[0.0, 0.6, 0.6], [0.6, 0.0, 0.6], [0.6, 0.6, 0.0]])
-    assert strong.largest_overlap_most == pytest.approx(1.2, rel=1e-12)
-    assert (strong.largest_inverse_most, strong.largest_difference_most) == (np.inf, np.inf)
-    assert bounds.largest_diagonal_most == strong.largest_diagonal_most == 0
-    alone = theory.overlap_bounds([[0.0, 0.4, 0.0], [0.4, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    assert alone.largest_diagonal == 0  # of the class without overlap

@@ -176,8 +176,6 @@ def verify(
 
 def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
-    if claims is not None and not isinstance(claims, Iterable):
-        raise InputError(f"claims is {short_repr(claims)}: give a list of claims.")
     known = by_id([*paper_claims(), *all_special_claims(), *(claims or ())])
     if not ids:
         return list(paper_claims() if claims is None else claims)

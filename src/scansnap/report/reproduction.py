@@ -184,40 +184,30 @@ def _is_corrected(verdict: Verdict) -> bool:
 
 
 def _reproduced(reproduction: Reproduction) -> str:
-    """The figures and statements made, and of how many; those beyond the paper are counted separately."""
+    """How many of the paper's figures and statements were made; those beyond the paper are counted separately."""
     names = [figure.recipe.name for figure in reproduction.figures]
-    paper = [name for name in names if name in catalog.NUMBERED]
-    synthetic = [name for name in catalog.NUMBERED if name in catalog.SYNTHETIC]
-    said = [verdict.claim for verdict in reproduction.verdicts if verdict.claim.category != "added"]
-    all_said = [claim for claim in paper_claims() if claim.category != "added"]
-    parts = []
-    if paper:
-        missing = set(synthetic) - set(paper)
-        more = [name for name in paper if name not in synthetic]
-        parts.append(
-            f"{_listed('Figure', paper)} of its {len(synthetic)} synthetic figures"
-            if missing
-            else f"all {len(synthetic)} synthetic figures" + (f" and {_listed('Figure', more)}" if more else "")
-        )
-    if said:
-        count = "all" if len(said) == len(all_said) else f"{len(said)} of"
-        parts.append(f"{count} {len(all_said)} statements that scansnap checks")
-    beyond = []
-    if len(names) > len(paper):
-        beyond.append(_counted(len(names) - len(paper), "figure"))
-    if len(said) < len(reproduction.verdicts):
-        beyond.append(_counted(len(reproduction.verdicts) - len(said), "statement"))
-    text = " and ".join(parts) or "nothing"
-    return text + (f"; beyond the paper, {' and '.join(beyond)}" if beyond else "")
+    synthetic, text = (sum(name in modules for name in names) for modules in (catalog.SYNTHETIC, catalog.TEXT))
+    said = sum(verdict.claim.category != "added" for verdict in reproduction.verdicts)
+    all_said = sum(claim.category != "added" for claim in paper_claims())
+    parts = [
+        _share(synthetic, len(catalog.SYNTHETIC), "synthetic figures"),
+        _share(text, len(catalog.TEXT), "figures on text"),
+        _share(said, all_said, "statements that scansnap checks"),
+    ]
+    beyond = [
+        f"{count} {word}{'s' * (count != 1)}"
+        for count, word in ((len(names) - synthetic - text, "figure"), (len(reproduction.verdicts) - said, "statement"))
+        if count
+    ]
+    made = " and ".join(filter(None, parts)) or "nothing"
+    return made + (f"; beyond the paper, {' and '.join(beyond)}" if beyond else "")
 
 
-def _listed(word: str, names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{word}s {', '.join(first)} and {last}" if first else f"{word} {last}"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
+def _share(made: int, total: int, words: str) -> str:
+    """What was made of something in words, or nothing."""
+    if not made:
+        return ""
+    return f"all {total} {words}" if made == total else f"{made} of {total} {words}"
 
 
 def _answers(reproduction: Reproduction) -> Iterable[tuple[str, str]]:

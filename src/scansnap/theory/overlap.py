@@ -157,21 +157,19 @@ def diagonal_bound(overlap: ArrayLike, *, form: Form = "exact") -> float:
 
 @dataclass(frozen=True)
 class OverlapBounds:
-    """The quantities of Lemmas 13 to 17 and their bounds; each `*_most` bounds the field before it."""
+    """The quantities of Lemmas 13, 15 and 17 and their bounds; each `*_most` bounds the field before it."""
 
     largest_overlap: float  # max |E_ij|
     largest_overlap_most: float  # |lambda_1| (Lemma 13)
     largest_inverse: float  # max |lambda_i(E')|
     largest_inverse_most: float  # |lambda_1| / (1 - |lambda_1|) (Lemma 15)
-    largest_diagonal: float  # max E'_ii
-    largest_diagonal_most: float  # 0 (Lemma 16)
     largest_difference: float  # max |E'_ij - E_ij|
     largest_difference_most: float  # lambda_1^2 / (1 - |lambda_1|) (Lemma 17)
 
 
 @formula
 def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
-    """Lemmas 13 to 17 for one E; the bounds are infinite for |lambda_1| >= 1, where the lemmas say nothing.
+    """Lemmas 13, 15 and 17 for one E; the bounds are infinite for |lambda_1| >= 1, where the lemmas say nothing.
 
     >>> print(round(theory.overlap_bounds([[0.0, 0.1], [0.1, 0.0]]).largest_inverse_most, 4))
     0.1111
@@ -185,8 +183,6 @@ def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
         largest_overlap_most=top,
         largest_inverse=float(np.abs(eigenvalues(inverse)[0])),
         largest_inverse_most=top * series,
-        largest_diagonal=float(np.diag(inverse).max()),
-        largest_diagonal_most=0.0,
         largest_difference=float(np.abs(inverse - e).max()),
         largest_difference_most=top**2 * series,
     )
