@@ -136,7 +136,7 @@ def explore(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the page there, and do not open it.", show_default=False)
+        Path | None, typer.Option(help="Write the page there, and do not open it.", show_default=False)
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
