@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
@@ -67,6 +67,7 @@ def test_large_counts_and_gaps_are_exact() -> None:
     block=st.sampled_from([1, 20, 10_000]),
     threads=st.integers(1, 3),
 )
+@example(texts=[zipf_ids(60, 8).tolist()], window=5, least=2, chunk=7, block=10_000, threads=1)  # rare in each chunk
 def test_counts_are_those_of_a_dictionary(
     tmp_path_factory, small_parts, texts, window, least, chunk, block, threads
 ) -> None:

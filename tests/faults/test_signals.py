@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -167,16 +166,6 @@ def test_a_command_that_writes_nothing_says_so(capsys, monkeypatch) -> None:
     status, said = run("verify lemma_6 --from mine.py", capsys)
     assert status == 128 + signal.SIGTERM
     assert said == "scansnap: stopped; nothing was written.\n"
-
-
-def test_a_kept_figure_is_the_figure(tmp_path) -> None:
-    """What is read back draws and tests the same."""
-    recipe = catalog.recipe("9")
-    dataset = recipe.make()
-    again = ss.load(ss.save(dataset, tmp_path / "f.zarr"))
-    assert again.equals(dataset)
-    assert recipe.trends(again) == recipe.trends(dataset)
-    assert np.isfinite(again.attrs["seconds"])
 
 
 AT_THE_START = """
