@@ -82,16 +82,13 @@ def count(
 
 def show(
     counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
-    query: Annotated[
-        str | None, typer.Option(help="The word to show, one token of the text.", show_default=False)
-    ] = None,
+    query: Annotated[str | None, typer.Option(help="The word to show, one token of the text.")] = None,
     top: Annotated[int, typer.Option(help="How many tokens of each kind to show.")] = 10,
     least: Annotated[
         int | None,
         typer.Option(
             help="How often a token must precede the word to be shown; by default a fiftieth of the word's "
-            "occurrences, and at least 10.",
-            show_default=False,
+            "occurrences, and at least 10."
         ),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,

@@ -86,7 +86,7 @@ def show(
     result: Annotated[Path, typer.Argument(help="What `scansnap text train` wrote.")],
     text: Annotated[
         str | None,
-        typer.Option(help="Words of your own to show the trained model's attention on.", show_default=False),
+        typer.Option(help="Words of your own to show the trained model's attention on."),
     ] = None,
     steps: Annotated[
         str | None,
