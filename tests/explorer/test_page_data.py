@@ -196,6 +196,7 @@ def test_broken_files_are_answered_in_a_sentence(open_page: Open) -> None:
         drop(page, "broken.toml", text)
         assert re.fullmatch(r"(?!.*(undefined|NaN|TypeError|\[object)).{20,400}\.", message(page)), what
         page.click("[aria-label='Close the message']")
+    assert page.text_content("#count") == "Step 0"  # a file that is refused starts nothing
     still_works(page)
     wait_for_text(page, ".about", "K = 2 classes")  # the last good classes are still there
 
