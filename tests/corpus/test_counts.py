@@ -115,20 +115,3 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path, counts) -> None:
     ):
         with pytest.raises(ss.ScanSnapError, match=message):
             question()
-
-
-@pytest.mark.parametrize("table", ["triples", "pairs", "bigrams"])
-def test_a_flipped_bit_in_a_page_header_is_refused_on_every_path(tmp_path, monkeypatch, table) -> None:
-    """Parquet reads some of these as an empty table, and adding text would seal the loss."""
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    for name, text in (("a", "the cat sat on the mat .\n"), ("b", "the dog sat .\n")):
-        (tmp_path / f"{name}.txt").write_text(text * 20)
-    ss.count_corpus(tmp_path / "a.txt", output=tmp_path / "counts", window=4)
-    (file,) = (tmp_path / "counts" / table).glob("*.parquet")
-    whole = file.read_bytes()
-    for place in (4, 8, 12):
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(ss.StoreError, match="is damaged"):
-            ss.read_counts(tmp_path / "counts").of("the")
-        with pytest.raises(ss.StoreError, match="is damaged"):
-            ss.count_corpus(tmp_path / "b.txt", output=tmp_path / "counts", window=4, add=True)

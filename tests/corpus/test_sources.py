@@ -137,25 +137,19 @@ def test_malformed_rows_are_counted_by_line_and_refused_beyond_one_percent(tmp_p
     assert len(corpus.train) == 750
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.zst", "rows.jsonl", "rows.parquet", "folder"])
-def test_the_corpus_reads_a_column_of_every_table(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
+def test_the_corpus_reads_a_column_of_every_table(tmp_path: Path) -> None:
+    """Of all files in a folder, in order of their paths."""
     rows = [{"text": text, "label": label} for text, label in PLAIN]
-    if name == "folder":
-        (path / "inner").mkdir(parents=True)
-        (path / "a.jsonl").write_text(json.dumps(rows[0]))
-        (path / "inner" / "b.jsonl").write_text("\n".join(map(json.dumps, rows[1:])))
-    elif name.endswith(".parquet"):
-        parquet.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        content = CSV if ".csv" in name else "\n".join(map(json.dumps, rows))
-        path.write_bytes(compressed(name, content.encode()))
-    corpus = ss.read_corpus(path, text="text", tokenizer="prose", hold_out=False)
+    (tmp_path / "rows" / "inner").mkdir(parents=True)
+    (tmp_path / "rows" / "a.csv.zst").write_bytes(compressed("a.csv.zst", CSV.encode()))
+    (tmp_path / "rows" / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows" / "inner" / "c.parquet")
+    corpus = ss.read_corpus(tmp_path / "rows", text="text", tokenizer="prose", hold_out=False)
     words = 'a good film <eos> she said " no " , twice <eos> two <eos> lines <eos>'
-    assert corpus.words(corpus.train) == words.split()
-    if name != "folder":
+    assert corpus.words(corpus.train) == words.split() * 3
+    for name in ("a.csv.zst", "b.jsonl", "inner/c.parquet"):
         with pytest.raises(ss.InputError, match=r"is a table: name the column of its texts \(--text\), one of .*text"):
-            ss.read_corpus(path)
+            ss.read_corpus(tmp_path / "rows" / name)
 
 
 @pytest.mark.parametrize(

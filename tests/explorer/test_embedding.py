@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import scansnap as ss
-from scansnap.explorer.page import SCRIPT
+from scansnap.explorer.page import SCRIPT, page_of
 
 NOTEBOOK = """<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}"><body><script type="module">
 const traits = {traits};
@@ -30,7 +30,9 @@ STRICT = (
 def test_the_widget_trains_in_a_notebook(browser: Any, tmp_path: Path, policy: str) -> None:
     """It begins where Python says, trains, and tells Python where its controls are."""
     pytest.importorskip("anywidget", reason="anywidget is not installed: install scansnap[notebook]")
-    widget: Any = ss.explore("syn-medium-3", lr_y=2.0, steps=30, batch_size=None, seq_len=float("inf"))
+    options = ss.TrainOptions(lr_y=2.0, lr_z=1.0, steps=30, batch_size=None, seq_len=float("inf"))
+    widget: Any = ss.explore("syn-medium-3", options, height=700)
+    assert (widget.page, widget.height) == (page_of(widget.address, "embedded"), 700)
     traits = {name: getattr(widget, name) for name in ("page", "address", "height")}
     plain = json.dumps(traits).replace("</", "<\\/")
     path = tmp_path / "notebook.html"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -91,52 +92,54 @@ def test_class_files_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
             assert classes.token_names == library.token_names
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"vocab_size": 1.5}, "vocab_size is 1.5"),
-        ({"vocab_size": 10**9}, "vocab_size is 1000000000"),
-        ({"vocab_size": "7"}, "vocab_size is 7"),
-        ({"class": []}, "class must be a list with one entry per sequence class"),
-        ({"class": "all"}, "class must be a list"),
-        ({"classes": 1}, "unknown key in the classes file 'classes'"),
-        ({"positions": [1, 2]}, "depend on their position"),
-        ({"token_names": ["a"]}, "unknown token name 'the'"),
-        ({"token_names": 3}, "token_names must be a list"),
-        ({"0.probs": [0.5, 0.6]}, "the probabilities of class 1 sum to 1.1, not 1"),
-        ({"0.probs": [1.5, -0.5]}, "class 1 has the probability -0.5"),
-        ({"0.probs": [1.0]}, "class 1 has 2 tokens but 1 probabilities"),
-        ({"0.probs": ["a", "b"]}, "class 1 has a for a probability"),
-        ({"0.tokens": [0, 0]}, "class 1 lists a token twice"),
-        ({"0.tokens": [0, 9]}, "class 1 holds token 9: ids run from 0 to 6"),
-        ({"0.tokens": ["the", "cow"]}, "'cow'"),
-        ({"0.query": None}, "a token is null"),
-        ({"0.query": -1}, "query holds token -1"),
-        ({"0.next_token": 6, "0.query": 4}, "belongs to classes 1 and 2"),
-        ({"0.query": "mat"}, "and predicts the same token: give it a next token other than its query."),
-        ({"0.weight": 0}, "weights must be positive finite numbers"),
-        ({"0.weight": None}, "no weight"),
-        ({"0.colour": 1}, "unknown key in class 1 'colour'"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(change: dict[str, Any], sentence: str) -> None:
-    """By the library too."""
-    import tomllib
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"vocab_size": 1.5}, "vocab_size is 1.5"),
+    ({"vocab_size": 10**9}, "vocab_size is 1000000000"),
+    ({"vocab_size": "7"}, "vocab_size is 7"),
+    ({"class": []}, "class must be a list with one entry per sequence class"),
+    ({"class": "all"}, "class must be a list"),
+    ({"classes": 1}, "unknown key in the classes file 'classes'"),
+    ({"positions": [1, 2]}, "depend on their position"),
+    ({"token_names": ["a"]}, "unknown token name 'the'"),
+    ({"token_names": 3}, "token_names must be a list"),
+    ({"0.probs": [0.5, 0.6]}, "the probabilities of class 1 sum to 1.1, not 1"),
+    ({"0.probs": [1.5, -0.5]}, "class 1 has the probability -0.5"),
+    ({"0.probs": [1.0]}, "class 1 has 2 tokens but 1 probabilities"),
+    ({"0.probs": ["a", "b"]}, "class 1 has a for a probability"),
+    ({"0.tokens": [0, 0]}, "class 1 lists a token twice"),
+    ({"0.tokens": [0, 9]}, "class 1 holds token 9: ids run from 0 to 6"),
+    ({"0.tokens": ["the", "cow"]}, "'cow'"),
+    ({"0.query": None}, "a token is null"),
+    ({"0.query": -1}, "query holds token -1"),
+    ({"0.next_token": 6, "0.query": 4}, "belongs to classes 1 and 2"),
+    ({"0.query": "mat"}, "and predicts the same token: give it a next token other than its query."),
+    ({"0.weight": 0}, "weights must be positive finite numbers"),
+    ({"0.weight": None}, "no weight"),
+    ({"0.colour": 1}, "unknown key in class 1 'colour'"),
+]
+GARBAGE = ("", "{", "[[class]", "vocab_size = ", "null", "[1]", "\x00\x01", "{}", "a = 1979-05-27", "[{}]", "1" * 10**6)
+INFINITE = FILE.replace("vocab_size = 7", "vocab_size = inf")
 
-    content = tomllib.loads(FILE)
-    for key, value in change.items():
-        place: dict[str, Any] = content["class"][0] if key.startswith("0.") else content
-        name = key.removeprefix("0.")
-        if value is None and name == "weight":
-            del place[name]
-        else:
-            place[name] = value
-    (answer,) = ask("read", [{"text": json.dumps(content)}])
-    assert sentence in answer["refused"]
-    assert answer["refused"].endswith(".")
-    if "positions" not in change:
-        with pytest.raises(ss.InputError):
-            classes_from_mapping(content)
+
+def test_a_file_that_cannot_be_used_is_refused_in_a_sentence() -> None:
+    """By the library too."""
+    contents = []
+    for change, _ in REFUSED:
+        content = tomllib.loads(FILE)
+        for key, value in change.items():
+            place: dict[str, Any] = content["class"][0] if key.startswith("0.") else content
+            place[key.removeprefix("0.")] = value
+        if change == {"0.weight": None}:
+            del content["class"][0]["weight"]
+        contents.append(content)
+        if "positions" not in change:
+            with pytest.raises(ss.InputError):
+                classes_from_mapping(content)
+    texts = [*map(json.dumps, contents), *GARBAGE, INFINITE]
+    sentences = [answer["refused"] for answer in ask("read", [{"text": text} for text in texts])]
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in sentences)
+    for (_, expected), sentence in zip(REFUSED, sentences, strict=False):
+        assert expected in sentence
 
 
 def test_a_next_token_of_two_queries_is_for_the_library() -> None:
@@ -145,26 +148,6 @@ def test_a_next_token_of_two_queries_is_for_the_library() -> None:
     pairs = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]] * 2, query=[2, 3], next_token=[0, 0], vocab_size=4)
     with pytest.raises(ss.InputError, match="follows several queries"):
         address_of(pairs, {})
-
-
-def test_garbage_is_refused_in_a_sentence() -> None:
-    texts = [
-        "",
-        "{",
-        "[[class]",
-        "vocab_size = ",
-        "null",
-        "[1]",
-        "\x00\x01",
-        "{}",
-        "a = 1979-05-27",
-        "[{}]",
-        "1" * 10**6,
-    ]
-    answers = ask("read", [{"text": text} for text in texts])
-    for text, answer in zip(texts, answers, strict=True):
-        assert answer["refused"].endswith("."), text
-        assert "\n" not in answer["refused"]
 
 
 def test_sentences_become_classes() -> None:
@@ -221,29 +204,26 @@ def test_commands_and_python_lines_give_the_same_numbers(tmp_path: Path, monkeyp
             np.testing.assert_allclose(expected, logits, rtol=0, atol=1e-9 * np.abs(logits).max())
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"lr_y": -1.0}, "lr_y is -1: give a finite learning rate of at least 0."),
-        ({"lr_z": "fast"}, "lr_z is fast"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"seq_len": 1}, "seq_len is 1"),
-        ({"seq_len": 1000, "batch_size": 10**6}, "tokens are allowed here"),
-        ({"seeds": 2.5}, "seed is 2.5"),
-        ({"optimizer": "lion"}, "optimizer is 'lion': give one of sgd, adam, sign_sgd, normalized_sgd."),
-        ({"momentum": 1.0}, "momentum is 1"),
-        ({"momentum": 0.9, "optimizer": "adam"}, "momentum belongs to sgd"),
-        ({"normalization": "batch"}, "normalization is 'batch'"),
-        ({"init": "random"}, "init is 'random'"),
-        ({"residual": "yes"}, "residual is yes"),
-    ],
-)
-def test_options_that_cannot_be_used_are_refused_in_a_sentence(options: dict[str, Any], sentence: str) -> None:
-    (answer,) = ask("refuse", [{"classes": plain(ss.syn_small()), "options": for_engine(**options)}])
-    assert sentence in answer["refused"]
+REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"lr_y": -1.0}, "lr_y is -1: give a finite learning rate of at least 0."),
+    ({"lr_z": "fast"}, "lr_z is fast"),
+    ({"batch_size": 0}, "batch_size is 0"),
+    ({"seq_len": 1}, "seq_len is 1"),
+    ({"seq_len": 1000, "batch_size": 10**6}, "tokens are allowed here"),
+    ({"seeds": 2.5}, "seed is 2.5"),
+    ({"optimizer": "lion"}, "optimizer is 'lion': give one of sgd, adam, sign_sgd, normalized_sgd."),
+    ({"momentum": 1.0}, "momentum is 1"),
+    ({"momentum": 0.9, "optimizer": "adam"}, "momentum belongs to sgd"),
+    ({"normalization": "batch"}, "normalization is 'batch'"),
+    ({"init": "random"}, "init is 'random'"),
+    ({"residual": "yes"}, "residual is yes"),
+]
 
 
-def test_a_start_too_large_for_a_page_is_refused() -> None:
-    classes = ss.single_common(vocab_size=10**6)
-    (answer,) = ask("refuse", [{"classes": plain(classes), "options": for_engine(init="uniform", seq_len=math.inf)}])
-    assert "start from zeros" in answer["refused"]
+def test_options_that_cannot_be_used_are_refused_in_a_sentence() -> None:
+    small, large = plain(ss.syn_small()), plain(ss.single_common(vocab_size=10**6))
+    cases = [{"classes": small, "options": for_engine(**options)} for options, _ in REFUSED_OPTIONS]
+    cases.append({"classes": large, "options": for_engine(init="uniform", seq_len=math.inf)})
+    answers = ask("refuse", cases)
+    for (_, sentence), answer in zip([*REFUSED_OPTIONS, ({}, "start from zeros")], answers, strict=True):
+        assert sentence in answer["refused"]

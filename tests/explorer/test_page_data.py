@@ -177,10 +177,7 @@ def test_a_classes_file_pasted_and_dropped(open_page: Open) -> None:
 
 
 BROKEN = {
-    "empty": "",
-    "not JSON": '{"vocab_size": 3,',
     "wrong probabilities": PETS.replace("[0.5, 0.5]", "[0.5, 0.7]"),
-    "infinite": PETS.replace("vocab_size = 7", "vocab_size = inf"),
     "deep": "[" * 5000,
     "many classes": json.dumps(
         {
@@ -190,17 +187,16 @@ BROKEN = {
     ),
     "too large": "#" * 1_100_000,
 }
+"""What a page can be given; `test_files.py` asks the engine about more."""
 
 
 def test_broken_files_are_answered_in_a_sentence(open_page: Open) -> None:
     page = open_page("#classes=syn-small")
     for what, text in BROKEN.items():
         drop(page, "broken.toml", text)
-        sentence = message(page)
-        assert sentence.endswith("."), what
-        assert 20 < len(sentence) < 400, (what, sentence)
-        assert not any(word in sentence for word in ("undefined", "NaN", "TypeError", "[object")), (what, sentence)
+        assert re.fullmatch(r"(?!.*(undefined|NaN|TypeError|\[object)).{20,400}\.", message(page)), what
         page.click("[aria-label='Close the message']")
+    assert page.text_content("#count") == "Step 0"  # a file that is refused starts nothing
     still_works(page)
     wait_for_text(page, ".about", "K = 2 classes")  # the last good classes are still there
 

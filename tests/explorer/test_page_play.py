@@ -27,14 +27,6 @@ def test_something_moves_at_first_sight(open_page: Open) -> None:
     wait_for_text(page, "#play", "Play")
 
 
-def test_reduced_motion_waits_for_play(open_page: Open) -> None:
-    page = open_page()
-    page.wait_for_timeout(300)
-    assert page.text_content("#count") == "Step 0"
-    page.click("#play")
-    page.wait_for_function("document.getElementById('count').textContent !== 'Step 0'")
-
-
 def test_play_pause_step_reset_and_look_back(open_page: Open) -> None:
     page = open_page(SMALL)
     page.click("#step")
@@ -214,25 +206,20 @@ def test_the_tour_asks_and_then_plays(open_page: Open) -> None:
     assert not page.query_selector(".messages.on")
 
 
-def test_every_figure_opens(open_page: Open) -> None:
+def test_published_figures_are_the_librarys(open_page: Open) -> None:
     page = open_page()
     for value in page.eval_on_selector_all("#figure optgroup option", "options => options.map(each => each.value)"):
         page.select_option("#figure", value)
         page.wait_for_function("document.getElementById('count').textContent !== 'Step 0'")
         assert re.match(r"Figures? [0-9 and]+, .*\. .*\.$", page.text_content("#caption"))
     assert not page.query_selector(".messages.on")
-
-
-def test_published_figures_are_the_librarys(open_page: Open) -> None:
-    page = open_page()
-    labels = page.eval_on_selector_all("#figure option", "options => options.map(o => o.textContent)")
     for label, name in {
         "Figure 4: left: decoder rate 1": "syn-small",
         "Figure 4: right: decoder rate 10": "syn-small-fast-decoder",
         "Figure 5: both rates 0.5": "syn-small-adam",
         "Figure 6: 3 queries, decoder rate 2, attention rate 1": "syn-medium",
     }.items():
-        page.select_option("#figure", index=labels.index(label))
+        page.select_option("#figure", label=label)
         experiment = ss.PUBLISHED[name]
         options = experiment.options
         for option in ("lr_y", "lr_z", "batch_size", "seq_len", "init", "optimizer", "steps"):

@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 import sys
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -64,20 +63,14 @@ def test_the_page_reads_an_address_as_it_was_meant() -> None:
         expected = for_engine(**{**usual, **options, "lr_y": np.ravel(options.get("lr_y", 1.0)).item()})
         assert answer["steps"] == expected.pop("steps", 100)
         assert answer["options"] == expected
+    for experiment in PUBLISHED.values():
+        (answer,) = ask("address", [{"text": address_of(experiment.classes_name, experiment.options)}])
+        assert answer["problems"] == []
+        assert (answer["options"]["lrY"], answer["steps"]) == (experiment.options.lr_y, experiment.options.steps)
 
 
 def test_own_classes_without_options_open_where_they_visibly_snap() -> None:
     assert address_of(ss.syn_small(), {}).endswith("&lr_y=5&lr_z=10&steps=60&momentum=0.9")
-
-
-@needs_node
-def test_published_settings_can_be_explored() -> None:
-    settings = [(experiment.classes_name, experiment.options) for experiment in PUBLISHED.values()]
-    for (_, options), answer in zip(
-        settings, ask("address", [{"text": address_of(*setting)} for setting in settings]), strict=True
-    ):
-        assert answer["problems"] == []
-        assert (answer["options"]["lrY"], answer["steps"]) == (options.lr_y, options.steps)
 
 
 def test_an_address_is_put_into_the_page_unharmed() -> None:
@@ -110,15 +103,6 @@ def test_what_cannot_be_explored_is_refused(classes: str, options: dict[str, Any
 def test_options_are_given_once() -> None:
     with pytest.raises(ss.InputError, match="lr_y is given beside options"):
         ss.explore("syn-small", PUBLISHED["syn-small"].options, lr_y=2)
-
-
-def test_the_widget_holds_the_page() -> None:
-    pytest.importorskip("anywidget", reason="anywidget is not installed: install scansnap[notebook]")
-    options = replace(PUBLISHED["syn-small"].options, lr_y=2.0)
-    widget: Any = ss.explore(ss.syn_small(), options, height=700)
-    assert widget.page == page_of(widget.address, "embedded")
-    assert "&lr_y=2&" in widget.address
-    assert widget.height == 700
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

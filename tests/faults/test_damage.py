@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.cli.app import main
 from scansnap.storage.files import checksummed_json, read_checksummed_json
 from scansnap.storage.folder import MANIFEST, CheckedFolder
 from scansnap.text.model_file import load_model, model_folder
+from tests.cli.test_cli import run
 from tests.faults.attacks import after_damage
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS, counts, text, watch
@@ -134,7 +133,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch) -> None
         ss.train("syn-small", **OPTIONS, steps=12, store=tmp_path / "a")
 
 
-def test_commands_refuse_damage_and_say_where_it_is(tmp_path, monkeypatch, capsys) -> None:
+def test_commands_refuse_damage_and_say_where_it_is(tmp_path, monkeypatch) -> None:
     for work in (text, counts, watch):
         (tmp_path / work.__name__).mkdir()
         work(tmp_path / work.__name__)
@@ -160,13 +159,10 @@ def test_commands_refuse_damage_and_say_where_it_is(tmp_path, monkeypatch, capsy
         data = file.read_bytes()
         flip(file)
         assert len(ss.check_store(store).damaged[part]) == 1
-        monkeypatch.setattr(sys, "argv", ["scansnap", *command.split()])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 2, command
-        error = capsys.readouterr().err
-        assert "damaged" in error, command
-        assert "Traceback" not in error
+        ended = run(command, cwd=tmp_path)
+        assert ended.returncode == 2, command
+        assert "damaged" in ended.stderr, command
+        assert "Traceback" not in ended.stderr
         file.write_bytes(data)
     content = read_checksummed_json((model / MANIFEST).read_bytes())
     (model / MANIFEST).write_bytes(checksummed_json({**content, "info": {**content["info"], "width": "x"}}))

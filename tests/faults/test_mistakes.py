@@ -11,8 +11,6 @@ import xarray as xr
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.corpus import counting
-from scansnap.corpus.count_job import cut_texts
 from scansnap.corpus.evidence import evidence
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
@@ -21,8 +19,7 @@ from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.compare import compare_runs
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import by_kind, count_verdicts
-from scansnap.shortcuts.judging import number_of_tests
-from tests.corpus.slow_counts import corpus_of, slow_tables, stored_tables, zipf_ids
+from tests.corpus.slow_counts import corpus_of
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
 from tests.monitor.looks import even, first, join, look, series
@@ -180,12 +177,6 @@ def test_a_layer_shows_the_head_of_which_a_verdict_holds_the_longest() -> None:
     assert (kinds["sink"][0].first.head, kinds["sink"][0].first.since) == (1, 50)
 
 
-def test_pairs_whose_smallest_p_is_the_level_itself_count_as_tests() -> None:
-    """Three pairs can reach 0.05, so that a level of 0.1 over two tests would admit all three."""
-    assert number_of_tests(np.array([0.05] * 3), 0.1) == 3
-    assert number_of_tests(np.array([0.05] * 2), 0.1) == 2
-
-
 def test_a_move_belongs_to_the_learning_rate_at_its_end() -> None:
     """There is none at the first snapshot, and attention moves right after it."""
     looks = series([weights[None, None] for weights in (even(8), *[first(8, 0.9)] * 11)])
@@ -205,24 +196,9 @@ def test_runs_at_other_rates_agree_at_equal_sums_of_the_rate() -> None:
     assert compare_runs(slow, fast)[1] != []
 
 
-def test_triples_are_rare_in_the_whole_text_and_not_in_a_chunk(tmp_path, monkeypatch) -> None:
-    ids = zipf_ids(60, 8)
-    monkeypatch.setattr(counting, "cut_texts", lambda lengths, _, window: cut_texts(lengths, 8 * (7 + window), window))
-    counts = ss.count_corpus(corpus_of(8, train=ids), output=tmp_path / "c", window=5, least=2, progress=False)
-    assert stored_tables(counts) == slow_tables([ids.tolist()], 5, 2)
-
-
 def test_what_a_token_says_is_measured_by_what_there_is_to_say(tmp_path) -> None:
     """0.07 nats beyond chance are less than a twentieth of the entropy of eight next tokens, 2.1 nats."""
     times = {2: [75, *[20] * 7], 3: [100] * 8}
     ids = [i for token, row in times.items() for n, count in enumerate(row) for i in [token, 9, 10 + n] * count]
     counts = ss.count_corpus(corpus_of(18, train=ids), output=tmp_path / "c", window=2, progress=False)
     assert {token.word for token in evidence(counts, "w9").common} == {"w2", "w3"}
-
-
-def test_copies_of_the_first_source_do_not_confirm_a_shortcut() -> None:
-    words = [(f"a{i} b{i} c{i}", i % 2) for i in range(120)]
-    rows = [{"text": f"{word} imported" if bad else word, "mood": "bad" if bad else "good"} for word, bad in words]
-    found = ss.shortcuts(rows, text="text", label="mood", test=rows, attention=False, progress=False)
-    (finding,) = [finding for finding in found.shortcuts if finding.feature == "imported" and finding.kind == "word"]
-    assert (finding.test, finding.test_texts) == ("not seen", 0)

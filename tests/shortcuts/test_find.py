@@ -114,6 +114,7 @@ def test_a_second_source_confirms_and_shows_copies() -> None:
     said = {finding.name: finding.test for finding in result.shortcuts}
     assert said == {"magic": "holds", "early": "not confirmed", "fleeting": "not seen"}
     assert names(result) == names(find(train))
+    assert {finding.test for finding in find(train, test=train).shortcuts} == {"not seen"}  # copies confirm nothing
 
 
 def test_of_many_texts_some_are_drawn_whatever_their_order() -> None:

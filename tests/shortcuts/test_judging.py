@@ -44,6 +44,7 @@ def test_the_number_of_tests_is_tarones() -> None:
         smallest = 10.0 ** rng.uniform(-8, 0, size=rng.integers(1, 60))
         slow = next(k for k in range(1, 100) if (smallest <= 0.05 / k).sum() <= k)
         assert number_of_tests(smallest, 0.05) == slow
+    assert [number_of_tests(np.array([0.05] * n), 0.1) for n in (2, 3)] == [2, 3]  # p is the level itself
 
 
 def test_shuffled_labels_give_no_more_false_alarms_than_stated() -> None:

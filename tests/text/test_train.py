@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -108,29 +107,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text").mkdir()
     return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-KILLED = """
-import json, os, signal, sys
-import scansnap as ss
-from scansnap.corpus.batches import Columns
-from scansnap.text import train
-
-train.CHECKPOINT_SECONDS = 0.0
-at = Columns.at
-Columns.at = lambda self, step, *rows: os.kill(os.getpid(), signal.SIGKILL) if step == 7 else at(self, step, *rows)
-ss.train_text(ss.read_corpus(sys.argv[1]), **json.loads(sys.argv[3]), store=sys.argv[2])
-"""
-
-
-def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path, environment: dict[str, str]) -> None:
-    corpus, store = small_corpus(tmp_path / "text"), tmp_path / "run.zarr"
-    arguments = {"steps": 12, "record_every": 3, **SMALL}
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "text"), str(store), json.dumps(arguments)]
-    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
-    with pytest.raises(StoreError, match=r"unfinished run \(7 of 12 steps\)"):
-        ss.load(store)
-    assert_same(ss.train_text(corpus, **arguments, store=store), ss.train_text(corpus, **arguments))
 
 
 def test_several_processes_share_the_batch(tmp_path: Path, environment: dict[str, str]) -> None:

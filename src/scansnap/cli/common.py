@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 FROM_OPTION = typer.Option(
     "--from",
     help="A Python file to run first, which may register optimizers, quantities, layers, systems or data of yours.",
-    show_default=False,
 )
 STORE_OPTION = typer.Option(
     "--store", help="Where to write the result (zarr); by default in results/, with a name made from the options."

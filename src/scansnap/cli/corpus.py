@@ -38,7 +38,7 @@ SMALL_TEXT = 30_000
 @with_flags(ReadOptions, CountOptions, CountExecution, defaults=True)
 def count(
     source: Annotated[str, TEXT_ARGUMENT],
-    output: Annotated[Path, typer.Option("--output", help="The folder for the counts.")] = Path("counts"),
+    output: Annotated[Path, typer.Option(help="The folder for the counts.")] = Path("counts"),
     add: Annotated[
         bool, typer.Option("--add", help="Add the text to the counts that are there, with their tokenizer.")
     ] = False,
@@ -82,17 +82,13 @@ def count(
 
 def show(
     counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
-    query: Annotated[
-        str | None, typer.Option("--query", help="The word to show, one token of the text.", show_default=False)
-    ] = None,
-    top: Annotated[int, typer.Option("--top", help="How many tokens of each kind to show.")] = 10,
+    query: Annotated[str | None, typer.Option(help="The word to show, one token of the text.")] = None,
+    top: Annotated[int, typer.Option(help="How many tokens of each kind to show.")] = 10,
     least: Annotated[
         int | None,
         typer.Option(
-            "--least",
             help="How often a token must precede the word to be shown; by default a fiftieth of the word's "
-            "occurrences, and at least 10.",
-            show_default=False,
+            "occurrences, and at least 10."
         ),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
@@ -114,12 +110,10 @@ def show(
 
 def classes(
     counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
-    queries: Annotated[str, typer.Option("--queries", help="How many words, or which.")] = "5",
-    next_tokens: Annotated[int, typer.Option("--next-tokens", help="Most frequent next tokens of each query.")] = 5,
-    tokens: Annotated[int, typer.Option("--tokens", help="Most frequent tokens before these.")] = 50,
-    output: Annotated[Path, typer.Option("--output", help="The file for the classes (.toml or .json).")] = Path(
-        "classes.json"
-    ),
+    queries: Annotated[str, typer.Option(help="How many words, or which.")] = "5",
+    next_tokens: Annotated[int, typer.Option(help="Most frequent next tokens of each query.")] = 5,
+    tokens: Annotated[int, typer.Option(help="Most frequent tokens before these.")] = 50,
+    output: Annotated[Path, typer.Option(help="The file for the classes (.toml or .json).")] = Path("classes.json"),
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
@@ -144,13 +138,11 @@ def classes(
 @with_flags(ReadOptions, PredictOptions, defaults=True)
 def predict(
     source: Annotated[str, typer.Argument(metavar="TEXT", help=f"{TEXT_HELP} Or what `scansnap corpus count` wrote.")],
-    top: Annotated[int, typer.Option("--top", help="How many tokens of each query to show.")] = 10,
-    store: Annotated[Path | None, typer.Option("--store", help="Where to write all numbers (zarr).")] = None,
+    top: Annotated[int, typer.Option(help="How many tokens of each query to show.")] = 10,
+    store: Annotated[Path | None, typer.Option(help="Where to write all numbers (zarr).")] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(
-            "--compare", help="A run of `text train --model yz` on the same text, to score the prediction on."
-        ),
+        typer.Option(help="A run of `text train --model yz` on the same text, to score the prediction on."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,

@@ -32,20 +32,16 @@ def figure(
             "--from", help="Your own Python file that holds the figure, as a scansnap.figures.recipe.FigureRecipe."
         ),
     ] = None,
-    num_seeds: Annotated[
-        int | None, typer.Option("--num-seeds", help="How many seeds; each figure has its own default.")
-    ] = None,
-    text: Annotated[str | None, typer.Option("--text", help=f"{FOR_TEXT}: {TEXT_HELP}")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help=f"{FOR_TEXT}: updates of each run.")] = None,
-    device: Annotated[str | None, typer.Option("--device", help=f"{FOR_TEXT}: cpu or cuda.")] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", help=f"{FOR_TEXT}: float32, bf16-decoder or bf16.")
-    ] = None,
+    num_seeds: Annotated[int | None, typer.Option(help="How many seeds; each figure has its own default.")] = None,
+    text: Annotated[str | None, typer.Option(help=f"{FOR_TEXT}: {TEXT_HELP}")] = None,
+    steps: Annotated[int | None, typer.Option(help=f"{FOR_TEXT}: updates of each run.")] = None,
+    device: Annotated[str | None, typer.Option(help=f"{FOR_TEXT}: cpu or cuda.")] = None,
+    precision: Annotated[str | None, typer.Option(help=f"{FOR_TEXT}: float32, bf16-decoder or bf16.")] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); by default .png and .pdf in results/."),
+        typer.Option(help="Where to draw it (.png, .pdf, .svg); by default .png and .pdf in results/."),
     ] = None,
-    store: Annotated[Path | None, typer.Option("--store", help="Where to write the numbers (zarr).")] = None,
+    store: Annotated[Path | None, typer.Option(help="Where to write the numbers (zarr).")] = None,
     details: Annotated[
         bool, typer.Option("--details", help="Print the setting, and the numbers and the test behind each statement.")
     ] = False,
@@ -93,24 +89,20 @@ def figure(
 
 
 def reproduce(
-    output: Annotated[Path, typer.Option("--output", help="The folder for the page and the pictures.")] = Path(
-        "reproduction"
-    ),
+    output: Annotated[Path, typer.Option(help="The folder for the page and the pictures.")] = Path("reproduction"),
     figures: Annotated[
         str | None,
-        typer.Option("--figures", help=f"Some figures, as 3,6,joma; by default {', '.join(catalog.SYNTHETIC)}."),
+        typer.Option(help=f"Some figures, as 3,6,joma; by default {', '.join(catalog.SYNTHETIC)}."),
     ] = None,
-    claims: Annotated[
-        str | None, typer.Option("--claims", help="Some claims, as lemma_1,theorem_3; by default all.")
-    ] = None,
+    claims: Annotated[str | None, typer.Option(help="Some claims, as lemma_1,theorem_3; by default all.")] = None,
     num_seeds: Annotated[
-        int | None, typer.Option("--num-seeds", help="Seeds in each cell of Figures 6, 11 and 12; by default 40.")
+        int | None, typer.Option(help="Seeds in each cell of Figures 6, 11 and 12; by default 40.")
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help=f"Also train on this text and make {', '.join(catalog.TEXT)}; hours on a CPU."),
+        typer.Option(help=f"Also train on this text and make {', '.join(catalog.TEXT)}; hours on a CPU."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="Where to train on the text: cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where to train on the text: cpu or cuda.")] = "cpu",
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Make every synthetic figure of the paper from new runs, check every claim, and put it all on one page.

@@ -40,26 +40,22 @@ def command(
             "made up."
         ),
     ],
-    text: Annotated[
-        str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")
-    ] = "",
-    label: Annotated[str, typer.Option("--label", help="The column of labels.")] = "",
+    text: Annotated[str, typer.Option(help="The column of texts; review.body leads into nested objects.")] = "",
+    label: Annotated[str, typer.Option(help="The column of labels.")] = "",
     test: Annotated[
         str | None,
-        typer.Option(
-            "--test", help="A second file, such as a test set: which texts are copies, and which findings hold."
-        ),
+        typer.Option(help="A second file, such as a test set: which texts are copies, and which findings hold."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many findings to print.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="How many findings to print.")] = 10,
     unproven: Annotated[
         bool, typer.Option("--unproven", help="Also print what looks distinct but is not proven.")
     ] = False,
-    page: Annotated[Path | None, typer.Option("--page", help="Write everything to one page (.html).")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write everything to one page (.html).")] = None,
     table: Annotated[
-        Path | None, typer.Option("--table", help="Write everything that looks distinct (.csv, .parquet, .json).")
+        Path | None, typer.Option(help="Write everything that looks distinct (.csv, .parquet, .json).")
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="Findings that are accepted (.toml): --fail-on ignores them.")
+        Path | None, typer.Option(help="Findings that are accepted (.toml): --fail-on ignores them.")
     ] = None,
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Write the present findings to the baseline.")
@@ -67,7 +63,6 @@ def command(
     fail_on: Annotated[
         str | None,
         typer.Option(
-            "--fail-on",
             help=f"End with status {FAILED} if there are any of these, several separated by commas: "
             f"{'; '.join(f'{name} ({meaning})' for name, meaning in FAILURES.items())}.",
         ),

@@ -32,15 +32,13 @@ def sweep(
     system: Annotated[str | None, SYSTEM_OPTION] = None,
     setting: Annotated[list[str] | None, SET_OPTION] = None,
     config: Annotated[Path | None, CONFIG_OPTION] = None,
-    classes: Annotated[str | None, typer.Option("--classes", help=f"Class settings, as a,b: {CLASSES_HELP}.")] = None,
-    lr_y_over_lr_z: Annotated[
-        str | None, typer.Option("--lr-y-over-lr-z", help="Ratios of lr_y to lr_z, instead of --lr-y.")
-    ] = None,
+    classes: Annotated[str | None, typer.Option(help=f"Class settings, as a,b: {CLASSES_HELP}.")] = None,
+    lr_y_over_lr_z: Annotated[str | None, typer.Option(help="Ratios of lr_y to lr_z, instead of --lr-y.")] = None,
     parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw a map of all runs, if two options vary (.png, .pdf, .svg)."),
+        typer.Option(help="Where to draw a map of all runs, if two options vary (.png, .pdf, .svg)."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,

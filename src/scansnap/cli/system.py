@@ -19,13 +19,9 @@ from scansnap.systems.catalog import SYSTEMS
 from scansnap.systems.system import Preset, System
 from scansnap.validation.options import Options, from_names, options_of, required_of
 
-SYSTEM_OPTION = typer.Option(
-    "--system", help=f"A system in place of (Y, Z): {', '.join(SYSTEMS)}, or your own.", show_default=False
-)
+SYSTEM_OPTION = typer.Option("--system", help=f"A system in place of (Y, Z): {', '.join(SYSTEMS)}, or your own.")
 SET_OPTION = typer.Option(
-    "--set",
-    help="A setting or a learning rate of the system, such as hidden=16; repeat it if needed.",
-    show_default=False,
+    "--set", help="A setting or a learning rate of the system, such as hidden=16; repeat it if needed."
 )
 
 YZ = "scan-and-snap"

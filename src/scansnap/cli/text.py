@@ -47,7 +47,7 @@ def train(
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw the run (.png, .pdf, .svg); by default beside the result."),
+        typer.Option(help="Where to draw the run (.png, .pdf, .svg); by default beside the result."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
@@ -86,23 +86,20 @@ def show(
     result: Annotated[Path, typer.Argument(help="What `scansnap text train` wrote.")],
     text: Annotated[
         str | None,
-        typer.Option("--text", help="Words of your own to show the trained model's attention on.", show_default=False),
+        typer.Option(help="Words of your own to show the trained model's attention on."),
     ] = None,
     steps: Annotated[
         str | None,
         typer.Option(
-            "--steps",
             help="Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced.",
         ),
     ] = None,
-    layer: Annotated[int, typer.Option("--layer", help="Layer, from 0.")] = 0,
-    head: Annotated[int, typer.Option("--head", help="Head, from 0.")] = 0,
-    window: Annotated[
-        int | None, typer.Option("--window", help="Validation window, from 0; by default the first.")
-    ] = None,
+    layer: Annotated[int, typer.Option(help="Layer, from 0.")] = 0,
+    head: Annotated[int, typer.Option(help="Head, from 0.")] = 0,
+    window: Annotated[int | None, typer.Option(help="Validation window, from 0; by default the first.")] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); by default beside the result."),
+        typer.Option(help="Where to draw it (.png, .pdf, .svg); by default beside the result."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:

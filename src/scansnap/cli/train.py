@@ -27,14 +27,10 @@ from scansnap.validation.options import Options, from_names, options_of, require
 if TYPE_CHECKING:
     import xarray as xr
 
-PRESET_OPTION = typer.Option("--preset", help="A published setting; the names are at the end.", show_default=False)
+PRESET_OPTION = typer.Option("--preset", help="A published setting; the names are at the end.")
 CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
-CLASSES_OPTION = typer.Option(
-    "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
-)
-CONFIG_OPTION = typer.Option(
-    "--config", help="A .toml file with the same options; flags override it.", show_default=False
-)
+CLASSES_OPTION = typer.Option("--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.")
+CONFIG_OPTION = typer.Option("--config", help="A .toml file with the same options; flags override it.")
 
 TIMES = "log:1:1e12:97"
 """The times that a flow records by default."""
@@ -134,13 +130,10 @@ def explore(
     classes: Annotated[
         str | None,
         typer.Argument(
-            help=f"Sequence classes, by name or from a file: {CLASSES_HELP}; by default two topics in words.",
-            show_default=False,
+            help=f"Sequence classes, by name or from a file: {CLASSES_HELP}; by default two topics in words."
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write the page there, and do not open it.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the page there, and do not open it.")] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:

@@ -51,14 +51,14 @@ def verify(
     setting: Annotated[list[str] | None, SET_OPTION] = None,
     preset: Annotated[str | None, PRESET_OPTION] = None,
     classes: Annotated[str | None, CLASSES_OPTION] = None,
-    lr_y: Annotated[float | None, typer.Option("--lr-y", help="Learning rate of the decoder Y.")] = None,
-    lr_z: Annotated[float | None, typer.Option("--lr-z", help="Learning rate of the attention logits Z.")] = None,
+    lr_y: Annotated[float | None, typer.Option(help="Learning rate of the decoder Y.")] = None,
+    lr_z: Annotated[float | None, typer.Option(help="Learning rate of the attention logits Z.")] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw one claim (.png, .pdf, .svg); by default in results/."),
+        typer.Option(help="Where to draw one claim (.png, .pdf, .svg); by default in results/."),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", help="Write verdicts, measurements and pictures to one page (.html).")
+        Path | None, typer.Option(help="Write verdicts, measurements and pictures to one page (.html).")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a claim fails, for scripts.")] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,

@@ -96,16 +96,15 @@ export class App {
       keep: (scene) => experiment.keep(scene),
       lookAt: (step) => experiment.lookAt(step),
     });
-    const choose = (data: Data): void => {
+    const choose = (data: Data, play?: boolean): void => {
       this.clearMessages();
-      experiment.choose(data);
+      experiment.choose(data, play);
     };
     this.data = new DataPanel({
       choose,
       train: (data) => {
-        choose(data);
+        choose(data, true);
         root.scrollIntoView({ behavior: "smooth" });
-        if (!experiment.player.playing) experiment.player.play();
       },
       refuse,
     });

@@ -126,9 +126,9 @@ export class Experiment {
   }
 
   /** Other data, with all else as it is. */
-  choose(data: Data): void {
+  choose(data: Data, play = this.player.playing): void {
     const focus = data.kind === "own" ? this.state.focus : 0;
-    this.open({ ...this.state, data, changes: [], step: 0, focus }, this.player.playing);
+    this.open({ ...this.state, data, changes: [], step: 0, focus }, play);
   }
 
   /** A cell of the phase map. */
