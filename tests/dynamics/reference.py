@@ -16,10 +16,12 @@ from scansnap.dynamics.yz_tasks import YZTraining
 from scansnap.systems.yz.compact import CompactLayout
 
 
-def random_matrices(classes: ss.SequenceClasses, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def random_matrices(classes: ss.SequenceClasses, seed: int, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Y and Z, each M x M, or one for each of several heads."""
     rng = np.random.default_rng(seed)
-    size = classes.vocab_size
-    return rng.normal(size=(size, size)), scale * rng.normal(size=(size, size))
+    shape = (heads, classes.vocab_size, classes.vocab_size)
+    y, z = rng.normal(size=shape), rng.normal(size=shape)
+    return (y[0], z[0]) if heads == 1 else (y, z)
 
 
 def autograd(
@@ -178,8 +180,8 @@ class Given(ss.DataSource):
 
 def population_gradients(
     classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray, *, centered: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """dJ/dY (M x M) and dJ/dZ (Q x M, rows in the order of `classes.queries`) at T -> infinity, by autograd.
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """dJ/dY (M x M), dJ/dZ (Q x M, rows in the order of `classes.queries`) and J at T -> infinity, by autograd.
 
     LN is that of the paper, or the standard one, which is `centered`.
     """
@@ -192,7 +194,8 @@ def population_gradients(
         c = c - c.mean(1, keepdim=True)
     f = c / c.norm(dim=1, keepdim=True)
     selected = torch.log_softmax(f @ y, dim=1)[torch.arange(len(f)), torch.from_numpy(classes.next_token.copy())]
-    (torch.from_numpy(classes.weights.copy()) @ selected).backward()
+    objective = torch.from_numpy(classes.weights.copy()) @ selected
+    objective.backward()
     assert y.grad is not None
     assert z.grad is not None
-    return y.grad.numpy(), z.grad.numpy()
+    return y.grad.numpy(), z.grad.numpy(), objective.item()

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from tests.dynamics.reference import (
     engine_of,
     logits_of,
     observed_gradient,
+    population_gradients,
     random_matrices,
     relative,
     start_of,
@@ -51,24 +51,14 @@ def test_huge_output_logits(kind) -> None:
 def test_population_gradient(classes, seed) -> None:
     """At T -> infinity, by autograd through Eq. 5 written in full matrices."""
     decoder, attention = random_matrices(classes, seed)
-    y = torch.from_numpy(decoder).requires_grad_()
-    z = torch.from_numpy(attention).requires_grad_()
-    c = torch.softmax(torch.log(torch.from_numpy(classes.probs)) + z[torch.tensor(classes.query)], dim=1)
-    log_alpha = torch.log_softmax(c / c.norm(dim=1, keepdim=True) @ y, dim=1)
-    objective = (
-        torch.tensor(classes.weights) * log_alpha[torch.arange(len(c)), torch.tensor(classes.next_token)]
-    ).sum()
-    objective.backward()
+    dy, dz, objective = population_gradients(classes, decoder, attention[classes.queries])
     found_y, found_z, loss, _ = observed_gradient(
         KernelEngine, classes, decoder, attention, seeds=seed, batch_size=None, seq_len=math.inf
     )
     rows = classes.contextual_tokens
-    assert y.grad is not None
-    assert z.grad is not None
-    assert relative(found_y, y.grad.numpy()[rows]) < 1e-12
-    expected = z.grad.numpy()[classes.queries][:, rows]
-    assert np.linalg.norm(found_z - expected) < 1e-12 * max(np.linalg.norm(expected), np.linalg.norm(y.grad.numpy()))
-    assert loss == pytest.approx(-objective.item(), rel=1e-12)
+    assert relative(found_y, dy[rows]) < 1e-12
+    assert np.linalg.norm(found_z - dz[:, rows]) < 1e-12 * max(np.linalg.norm(dz), np.linalg.norm(dy))
+    assert loss == pytest.approx(-objective, rel=1e-12)
 
 
 @ENGINES

@@ -1,11 +1,11 @@
-"""The vectorized exponential and the Cholesky factor of compiled code."""
+"""The vectorized exponential of compiled code."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from scansnap.dynamics.kernel import cholesky, exponentials, largest, substitute
+from scansnap.dynamics.kernel import exponentials, largest
 from scansnap.dynamics.kernel_data import exponential
 
 
@@ -36,14 +36,3 @@ def test_largest_of_any_sign(dtype: type) -> None:
     for shift in (-5, 0, 5):
         x = (rng.normal(size=37) + shift).astype(dtype)
         assert all(largest(np.roll(x, k)) == x.max() for k in range(37))
-
-
-def test_cholesky_solves_and_refuses_a_singular_matrix() -> None:
-    rng = np.random.default_rng(0)
-    root = rng.normal(size=(6, 6))
-    matrix, right = root @ root.T, rng.normal(size=6)
-    factor, x = matrix.copy(), right.copy()
-    assert cholesky(factor, 0.0)
-    substitute(factor, x)
-    np.testing.assert_allclose(matrix @ x, right, rtol=1e-9, atol=1e-12)
-    assert not cholesky(np.ones((2, 2)), 1e-13)

@@ -1,4 +1,4 @@
-"""Several layers: one is the basic setting, two are what the sequences say, and what cannot be combined."""
+"""Several layers, also one: they do what whole sequences do; and what cannot be combined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import scansnap as ss
 from scansnap.dynamics.update_rules import Adam
 from scansnap.dynamics.yz_tensors import LayersModel, YZTensorEngine, feature_tokens
 from scansnap.systems.yz.compact import CompactLayout
-from tests.dynamics.reference import engine_of, logits_of, relative, work_of
+from tests.dynamics.reference import work_of
 from tests.strategies import sequence_classes
 
 
@@ -30,19 +30,6 @@ def layers_of(classes: ss.SequenceClasses, **options: Any) -> tuple[YZTensorEngi
         for block, matrix in engine._model.parameters.items()
     }
     return engine, engine._model
-
-
-@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}], ids=str)
-def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
-    """Twenty steps from zero, where output columns are merged, by the model of layers and by Lemma 1."""
-    classes = ss.syn_medium(num_query=3)
-    basic = engine_of(YZTensorEngine, classes, steps=20, **options)
-    layered, model = layers_of(classes, steps=20, **options)
-    np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
-    size = len(classes.contextual_tokens)
-    result = model.parameters["attention_logits_0"].numpy()[:, model._query.unique().numpy(), :size]
-    order = np.argsort(classes.queries)
-    assert relative(result, logits_of(basic)[:, order]) < 1e-9
 
 
 def positions(

@@ -15,7 +15,7 @@ from scansnap import theory
 from scansnap.claims.extensions import weighed
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from tests.dynamics.reference import RATE, Given, bucketed, check_gradient
+from tests.dynamics.reference import RATE, Given, bucketed, check_gradient, random_matrices
 
 
 class Biased(ss.YZTransformer):
@@ -55,11 +55,9 @@ class Biased(ss.YZTransformer):
 @pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 @pytest.mark.parametrize("seed", range(3))
 def test_against_autograd(kind: Any, classes: ss.PositionedClasses, architecture: dict[str, Any], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    heads, size = architecture["heads"], classes.vocab_size
-    shape = (size, size) if heads == 1 else (heads, size, size)
-    decoder, attention = rng.normal(size=shape), rng.normal(size=shape)
-    bias, prior = rng.normal(size=classes.num_buckets), rng.normal(size=size)
+    rng = np.random.default_rng((seed, 1))
+    decoder, attention = random_matrices(classes, seed, architecture["heads"])
+    bias, prior = rng.normal(size=classes.num_buckets), rng.normal(size=classes.vocab_size)
     length = int(classes.sizes.sum()) + 1
     sequences, owner = ss.sample_sequences(classes, num=8, seq_len=length, seed=seed)
     model = Biased(classes, bias, **architecture)

@@ -55,12 +55,6 @@ def test_shape_and_labels() -> None:
     assert ds.attrs["classes_fingerprint"] == classes.fingerprint
 
 
-def test_step_zero_is_the_start_and_nothing_else() -> None:
-    ds = ss.train(ss.syn_small(), **{**BASE, "steps": 0, "init": "uniform"})
-    assert ds["step"].values.tolist() == [0]
-    assert np.isfinite(ds["loss"]).all()
-
-
 def test_uniform_start_is_uniform() -> None:
     """2,370 entries of Y for one seed: within +-1/sqrt(M), standard deviation 1/sqrt(3M) to 5%; other seeds differ."""
     classes = ss.syn_medium(num_query=3)
@@ -81,22 +75,21 @@ FRESH = ("loss", "fresh_loss", "fresh_accuracy")
 
 
 @pytest.mark.parametrize(
-    ("options", "tolerance"),
+    "options",
     [
-        ({}, 0.0),
-        ({"record": FRESH}, 1e-12),
-        ({"record": FRESH, "num_sequences": 5, "batch_size": None}, 1e-12),
-        ({"layers": 2, "num_sequences": 10}, 1e-12),
+        {"record": FRESH},
+        {"record": FRESH, "num_sequences": 5, "batch_size": None},
+        {"layers": 2, "num_sequences": 10},
     ],
     ids=str,
 )
-def test_a_run_does_not_depend_on_its_neighbors(options: dict[str, Any], tolerance: float) -> None:
+def test_a_run_does_not_depend_on_its_neighbors(options: dict[str, Any]) -> None:
     options = {**BASE, "init": "uniform", "dtype": "float64", **options}
     together = ss.train(ss.syn_small(), **{**options, "lr_y": [0.3, 1.0, 2.0], "seeds": [9, 7, 8]})
     alone = ss.train(ss.syn_small(), **{**options, "lr_y": 1.0, "seeds": 7})
     for name in alone.data_vars:
         np.testing.assert_allclose(
-            together[name].values[1], alone[name].values[0], rtol=tolerance, atol=tolerance / 100, err_msg=str(name)
+            together[name].values[1], alone[name].values[0], rtol=1e-12, atol=1e-14, err_msg=str(name)
         )
 
 
@@ -289,14 +282,6 @@ BAD = [
 def test_refusals(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         ss.train(ss.syn_small(), **{**BASE, **change})
-
-
-def test_classes_may_have_a_name() -> None:
-    assert same(ss.train("syn-small", **BASE), ss.train(ss.syn_small(), **BASE))
-    flows = [ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[1]) for classes in ("syn-small", ss.syn_small())]
-    assert same(*flows)
-    with pytest.raises(ss.InputError, match="unknown class setting 'syn-smal': did you mean 'syn-small'"):
-        ss.train("syn-smal", **BASE)
 
 
 @pytest.mark.parametrize("classes", [3, None, np.eye(3)])

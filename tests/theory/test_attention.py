@@ -81,7 +81,7 @@ def test_velocities_are_autograd_s() -> None:
         size, weights = classes.vocab_size, classes.weights
         z, f, y = state(classes, 0.3)
         order = np.argsort(classes.queries)
-        _, dz = population_gradients(classes, y, z[np.argsort(order)])
+        _, dz, _ = population_gradients(classes, y, z[np.argsort(order)])
         _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=size)
         gamma = theory.speed(20.0, vocab_size=size, num_classes=1, lr_y=0.5)
         velocity = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=weights)

@@ -107,19 +107,6 @@ def test_what_cannot_make_a_member_is_refused() -> None:
         listed.member("text")
 
 
-def test_an_unknown_name_is_one_sentence() -> None:
-    with pytest.raises(InputError) as caught:
-        cakes().member("spong")
-    assert str(caught.value) == (
-        "unknown cake 'spong': did you mean 'sponge'? choose one of sponge, or give an object with bake(...) and "
-        "eat(...)."
-    )
-    bare: Registry = Registry("letter")
-    bare.register("alpha")(str)
-    with pytest.raises(InputError, match=r"^unknown letter 'x': choose one of alpha\.$"):
-        bare.member("x")
-
-
 def test_an_object_without_the_methods_is_one_sentence() -> None:
     class Mud:
         eat = "no method"
