@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -103,6 +104,12 @@ def test_a_short_demonstration(command, capsys, tmp_path) -> None:
     assert (tmp_path / "page.html").exists()
     assert command(*words) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_command_with_torch_ends_in_silence(tmp_path) -> None:
+    """Its libraries report no leaks while Python shuts down."""
+    words = [sys.executable, "-m", "scansnap", "watch", "demo", "--steps", "1", "--store", "a.zarr"]
+    assert subprocess.run(words, capture_output=True, check=True, cwd=tmp_path).stderr == b""
 
 
 def test_checkpoints(command, capsys, tmp_path) -> None:
