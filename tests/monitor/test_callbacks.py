@@ -67,10 +67,25 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     assert callback.watch is not None
     assert callback.watch.verdicts == ss.judge_heads(looks)
 
+    from transformers import TrainerCallback
+
+    class Interrupt(TrainerCallback):
+        step: int | None
+
+        def on_step_end(self, args, state, control, **_) -> None:
+            if state.global_step == self.step:
+                raise KeyboardInterrupt
+
     again = ss.TrainerWatch(probe={"input_ids": IDS[:2]}, every=2, store=tmp_path / "a.zarr")
     resumed = hugging_face_trainer(tmp_path / "watched", callback=again, steps=10)
-    with pytest.warns(UserWarning, match="snapshots up to step 6; those after step 4 are kept, and recording goes on"):
-        resumed.train(resume_from_checkpoint=str(tmp_path / "watched" / "checkpoint-4"))
+    resumed.add_callback(interrupt := Interrupt())
+    checkpoint, kept = str(tmp_path / "watched" / "checkpoint-4"), "snapshots up to step 6; those after step 4 are kept"
+    interrupt.step = 5  # as in a notebook, where the same trainer then goes on
+    with pytest.warns(UserWarning, match=kept), pytest.raises(KeyboardInterrupt):
+        resumed.train(resume_from_checkpoint=checkpoint)
+    interrupt.step = None
+    with pytest.warns(UserWarning, match=kept):
+        resumed.train(resume_from_checkpoint=checkpoint)
     assert read_snapshots(tmp_path / "a.zarr")["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
 
 

@@ -107,6 +107,9 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
     file.append(parts[1])  # the disk has space again
     file.append(parts[2])
     assert read_snapshots(tmp_path / "a.zarr").load().equals(join(parts))
+    shutil.rmtree(tmp_path / "a.zarr")
+    with pytest.raises(ss.StoreError, match="the snapshots before step 30 were deleted with it"):
+        file.append(parts[2].assign_coords(step=[30]))
 
 
 class Killed(BaseException):

@@ -437,6 +437,7 @@ def test_a_closed_watch_refuses_steps() -> None:
         ({"probe": "text"}, "the probe is text: tokenize it first"),
         ({"probe": ids().numpy()}, r"give torch\.from_numpy\(\.\.\.\) of it"),
         ({"probe": ids(3, 1)}, "the probe has one token"),
+        ({"record": ()}, "record is empty: name at least one quantity"),
         ({"record": ("entropi",)}, "did you mean 'entropy'"),
         ({"record": ("entropy", "entropy")}, "twice"),
         ({"tokens": ["a", "b"]}, r"tokens has no word for the token \d+ \(.* index out of range\)"),

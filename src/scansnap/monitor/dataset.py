@@ -175,7 +175,7 @@ def is_other_model(stored: xr.Dataset, now: Snapshot) -> bool:
     snapshots, _ = split_missing(stored)
     if now.pattern is None or "pattern" not in snapshots or not snapshots.sizes["step"]:
         return False
-    if snapshots["status"].values[-1] == "partial" and not now.reason:
+    if (snapshots[FINITE].values[-1] == 0).any() and not now.reason:
         return True
     first, last = (snapshots["pattern"].isel(step=step).values for step in (0, -1))
     distance = _moved(last, now.pattern)

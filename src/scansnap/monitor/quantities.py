@@ -595,6 +595,8 @@ def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]
         member for wanted in record for member in (default if wanted == "default" else [HEAD_QUANTITIES.member(wanted)])
     ]
     names = [member.name for member in members]
+    if not names:
+        raise InputError('record is empty: name at least one quantity, or "default".')
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"record has '{name}' twice: name each quantity once.")

@@ -144,8 +144,9 @@ class SnapshotStore:
                 with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
                     self._merge()
         except OSError as error:
+            are_kept = "are kept" if self.path.exists() else "were deleted with it"
             raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error}; the snapshots before step {step:,} are kept."
+                f"cannot write {self.path}: {error.strerror or error}; the snapshots before step {step:,} {are_kept}."
             ) from None
 
     def _merge(self) -> None:

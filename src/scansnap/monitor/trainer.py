@@ -38,6 +38,8 @@ class TrainerWatch(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
+        if self.watch is not None:  # of a training that was interrupted
+            self.watch.close()
         model, decode = kwargs["model"], getattr(kwargs.get("processing_class"), "decode", None)
         assert isinstance(model, nn.Module)
         usual: WatchOptions = {"start": state.global_step}
@@ -52,8 +54,8 @@ class TrainerWatch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         assert self.watch is not None
-        losses = [logged["loss"] for logged in state.log_history[-1:] if "loss" in logged]
-        self.watch.step(state.global_step, loss=losses[0] if losses else None)
+        losses = (logged["loss"] for logged in reversed(state.log_history) if "loss" in logged)
+        self.watch.step(state.global_step, loss=next(losses, None))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

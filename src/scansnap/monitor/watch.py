@@ -44,7 +44,7 @@ from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.results.dataset import attributes
 from scansnap.results.store import WATCH
-from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
+from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.checks import type_name
 from scansnap.validation.validate import validated
@@ -323,7 +323,10 @@ class Watch:
             self._record()
         finally:
             if self._store is not None:
-                self._store.close()
+                try:
+                    self._store.close()
+                except StoreError as error:
+                    self._raise_or_warn(error, "the store is not closed")
         if refusal is not None:
             raise refusal
 
@@ -397,6 +400,8 @@ class Watch:
                 f"{self._taker.coverage()}; announce such modules with watch.attention(module), and give "
                 "queries_and_keys= where they compute no softmax over keys."
             )
+        elif self._taker.varies:
+            self._notice = f"{self._taker.coverage()}."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._taker.record, [snapshot], patterns=self._pattern))
