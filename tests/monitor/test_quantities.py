@@ -54,7 +54,7 @@ def slow(logits: Tensor, tokens: Tensor | None, real: Tensor | None = None) -> d
                 row = {s: z for s, z in enumerate(logits[b, h, t].tolist()) if z > -math.inf}
                 total = math.fsum(math.exp(z) for z in row.values())
                 p = {s: math.exp(z) / total for s, z in row.items()}
-                numbers.setdefault("largest_logit", []).append(max(row.values()))
+                numbers.setdefault("largest_logit", []).append(abs(max(row.values())))
                 if len(row) < 2:
                     continue
                 entropy = -math.fsum(x * math.log(x) for x in p.values())

@@ -361,10 +361,14 @@ def even_weight(rows: Rows) -> Tensor:
     return rows.of_more_than(1, 1 / rows.keys)
 
 
-@built_in(long_name="largest attention logit before softmax", reduction="max", default=True)
+@built_in(long_name="size of a row's largest attention logit before softmax", reduction="max", default=True)
 def largest_logit(rows: Rows) -> Tensor:
-    """max_s z_ts, after the scale and soft-capping; over the rows that are measured."""
-    return rows.of_more_than(0, rows.logits.amax(-1))
+    """|max_s z_ts|, after the scale and soft-capping; the largest of the rows that are measured.
+
+    Rounding changes the weights by the size of the logits near a row's maximum, whatever their sign: a row at -1,000 is
+    rounded as badly as one at 1,000, and keys far below the maximum have no weight.
+    """
+    return rows.of_more_than(0, rows.logits.amax(-1).abs())
 
 
 @built_in(long_name="attention on the first token, mean over rows of more than one key", default=True)

@@ -57,7 +57,7 @@ square root of the keys it may see."""
 
 ROUNDED = 256.0
 """Logits have exploded if bfloat16, whose numbers have 8 bits, rounds them by up to 256 * 2^-8 = 1: a weight is then
-wrong by up to a factor of e."""
+wrong by up to a factor of e before it is normalized.  That is so of negative logits too."""
 
 RISING = 32.0
 """Growth is followed from here, where rounding is wrong by an eighth; below, logits grow fast in any early training."""
@@ -228,23 +228,24 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
     growth = _growth(head.steps, logits)
     if growth is None:
         evidence = (
-            f"its largest logit is {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e"
+            f"its largest logit has the size {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of "
+            "up to e"
         )
     else:
         begin, left = growth
         evidence = (
-            f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}"
-            f"{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}"
+            f"its largest logit has the size {now:.0f}, {now / logits[begin]:.1f} times that of step "
+            f"{head.steps[begin]:,}{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}"
         )
     return head.as_long_as(holds, evidence, nearly=logits >= NEARLY * ROUNDED)
 
 
 def _factors(head: HeadHistory, begin: int) -> str:
-    """By how much norms and alignment of queries and keys have grown, if they are recorded."""
+    """What norms and alignment of queries and keys were and are, if they are recorded."""
     names = ("query_norm", "key_norm", "alignment")
     if not set(names) <= set(head.values):
         return ""
-    grown = [f"{name.replace('_', ' ')} {head.now(name) / head[name][begin]:.1f} times" for name in names]
+    grown = [f"{name.replace('_', ' ')} {head[name][begin]:.2g} to {head.now(name):.2g}" for name in names]
     return f" ({', '.join(grown)})"
 
 
@@ -261,7 +262,7 @@ def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int,
 @HEAD_VERDICTS.register("collapsed")
 @head_verdict("alarm", needs=("top_1", "even_weight", "entropy"))
 def collapsed(head: HeadHistory) -> Judgment | None:
-    """All attention on one key in each row, a key that has no name of its own.
+    """All attention on one key in each row, a key that no other verdict names.
 
     A head that attends to the first or to the previous token is one-hot too, but that is what it does: it has another
     verdict, and no alarm.
