@@ -48,6 +48,7 @@ def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
     assert capsys.readouterr().out.splitlines() == [
         "3 snapshots; heads by verdict: 4 sink; 4 sparse",
+        "alarms: 0 of 4 heads; attend to a single key: 0 of 4",
         f"page: {tmp_path / 'page.html'}   (open it in a browser)",
     ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()

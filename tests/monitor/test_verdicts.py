@@ -10,7 +10,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
-from scansnap.monitor.verdicts import HeadVerdict, by_kind, judge_heads, unjudged_verdicts
+from scansnap.monitor.verdicts import HeadVerdict, by_kind, headline, judge_heads, unjudged_verdicts
 from tests.monitor.looks import Weights, anywhere, even, first, join, look, missing, on_key, previous, series, softmax
 
 LENGTHS = (6, 24, 96)
@@ -163,7 +163,7 @@ def test_frozen_is_what_measure_snaps_says() -> None:
     peak = re.search(r"around step (\d+), at ([\d.]+) per step;", str(ss.measure.snaps(stopped)["evidence"].item()))
     assert peak is not None
     assert frozen.evidence == (
-        f"its attention moved by up to {peak[2]} per step (around step {peak[1]}), and since step 250 by at most 0% of "
+        f"its attention moved by up to {peak[2]} per step (around step {peak[1]}), and since step 250 by under 0.5% of "
         "that (6 snapshots)"
     )
     assert "frozen" not in names(series([heads(w) for w in moving]))
@@ -186,11 +186,20 @@ def test_a_pattern_that_froze_and_one_whose_learning_rate_vanished() -> None:
     assert names(patterns) & {"frozen", "rate-vanished"} == {"frozen"}
 
 
-def test_the_group_row_has_step_and_evidence_of_one_head() -> None:
+def test_the_row_of_a_group_has_the_steps_of_all_and_names_the_head_of_its_evidence() -> None:
     both = series([heads(first(12, a), first(12, b)) for a, b in ((0.1, 0.9), (0.8, 0.7))])
     (layer,) = by_kind(both)["sink"]
-    assert (layer.first.head, layer.first.since) == (1, 0)
-    assert layer.first.evidence.startswith("76%")
+    assert layer.since == "0–50"
+    assert layer.evidence.startswith("head 1: 76% of its attention")
+    (alone,) = by_kind(both.isel(head=[0]))["sink"]
+    assert (alone.since, alone.evidence[:3]) == ("50", "84%")
+
+
+def test_the_headline_counts_heads_on_a_single_key_whatever_they_are_called() -> None:
+    """A sink that takes everything is no alarm, but it is counted; one that takes most is not."""
+    sharp = look(0, heads(anywhere(24, 0.99, np.random.default_rng(0)), first(24, 0.99), first(24, 0.9), even(24)))
+    assert headline(sharp, by_kind(sharp)) == "alarms: 1 of 4 heads; attend to a single key: 2 of 4"
+    assert headline(sharp.drop_vars("top_1"), {}) == "alarms: 0 of 4 heads"
 
 
 def test_missing_looks_are_left_out() -> None:

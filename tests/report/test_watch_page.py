@@ -163,7 +163,7 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
 
 
 def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
-    assert "<p>All attention on one key in each row, a key that has no name of its own.</p>" in render_watch(watched)
+    assert "<p>All attention on one key in each row, a key that no other verdict names.</p>" in render_watch(watched)
     data = page_data(watched, by_kind(watched)["collapsed"])
     assert data["steps"] == list(range(0, 601, 50))  # with the missing one
     assert data["loss"] == [None, *(4.22 - 0.001 * i for i in range(1, 13))]

@@ -203,7 +203,7 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
 def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
     """Write the page, and print verdicts."""
     from scansnap.monitor.dataset import split_missing
-    from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
+    from scansnap.monitor.verdicts import by_kind, headline, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
         from scansnap.report.watch_page import write_opened
@@ -220,10 +220,11 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple
         }
         common.echo_json(facts)
         return
-    number = snapshots.sizes["step"]
+    number, kinds = snapshots.sizes["step"], by_kind(snapshots)
     hole = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    echo(f"{number} snapshot{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(snapshots))}")
+    echo(f"{number} snapshot{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(kinds)}")
+    echo(headline(snapshots, kinds))
     if page is not None:
         echo(f"page: {page}   (open it in a browser)")

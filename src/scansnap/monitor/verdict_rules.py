@@ -174,6 +174,11 @@ def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArr
     return np.divide(weight - even, 1 - even, out=np.full_like(weight, np.nan), where=even < 1)
 
 
+def _at_most(share: float) -> str:
+    """A bound in words; one that would be rounded to 0% is not."""
+    return "under 0.5%" if share < 0.005 else f"at most {share:.0%}"
+
+
 def _most(head: HeadHistory, share: NDArray[np.float64], evidence: str) -> Judgment | None:
     """That a share is at least `MOST`, or nearly so at one snapshot."""
     return head.as_long_as(share >= MOST, evidence, nearly=share >= NEARLY * MOST)
@@ -273,7 +278,7 @@ def collapsed(head: HeadHistory) -> Judgment | None:
     return head.as_long_as(
         share >= ONE_KEY,
         f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
-        f"{head.now('entropy'):.2g} nats; at most {2 * (1 - share[-1]):.0%} of the gradient still reaches its logits",
+        f"{head.now('entropy'):.2g} nats; {_at_most(2 * (1 - share[-1]))} of the gradient still reaches its logits",
         nearly=share >= NEARLY * ONE_KEY,
     )
 
@@ -327,7 +332,7 @@ def frozen(head: HeadHistory) -> Judgment | None:
     share = snap.later_rate / snap.peak_rate
     evidence = (
         f"its attention moved by up to {snap.peak_rate:.2g} per step (around step {snap.peak_step:,.6g}), and since "
-        f"step {snap.step:,.6g} by at most {share:.0%} of that ({snap.later_records} snapshots)"
+        f"step {snap.step:,.6g} by {_at_most(share)} of that ({snap.later_records} snapshots)"
     )
     return Judgment(int(snap.step), evidence)
 
