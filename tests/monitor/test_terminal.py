@@ -104,9 +104,6 @@ def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:
     assert "snapshot 4 at step 150" in console.file.getvalue()
 
 
-def test_refusals(tmp_path, parts) -> None:
-    write(tmp_path / "a.zarr", parts)
-    with pytest.raises(ss.InputError, match="unknown quantity 'entrophy': did you mean 'entropy'"):
-        printed(tmp_path / "a.zarr", "entrophy")
+def test_no_snapshots_yet(parts) -> None:
     with pytest.raises(ss.InputError, match="there are no snapshots yet"):
         view(parts[0].isel(step=slice(0)), "entropy", "")

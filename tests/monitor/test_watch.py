@@ -430,6 +430,7 @@ def test_a_closed_watch_refuses_steps() -> None:
         ({"rows": 0}, "rows is 0: give .* number from 1"),
         ({"errors": "ignore"}, "unknown errors"),
         ({"model": "model"}, r"give a torch\.nn\.Module"),
+        ({"model": GPT().to("meta")}, "GPT is on the meta device, without values: load its weights first"),
         ({"probe": (ids(), 1, 2)}, r"GPT cannot be run on the probe \(.*\): give what it is called with"),
         ({"probe": [ids(), torch.zeros(3)]}, r"GPT cannot be run on the probe \("),  # a loader's inputs and targets
         ({"probe": []}, "probe"),

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor, nn
@@ -23,7 +24,6 @@ from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.dataset import (
     LEARNING_RATE,
     LOSS,
-    Labels,
     Snapshot,
     is_other_model,
     list_snapshots,
@@ -303,7 +303,7 @@ class Watch:
         self._record()
         if self._store is not None and self._store.last_step is not None:
             return read_snapshots(self._store.path)
-        return make_dataset(self._labels, self._taker.record, self._snapshots, patterns=self._pattern)
+        return make_dataset(self._template, self._taker.record, self._snapshots, patterns=self._pattern)
 
     @property
     def verdicts(self) -> list[HeadVerdict]:
@@ -382,7 +382,7 @@ class Watch:
         if self._is_idle:
             return
         self._notice = None
-        self.__dict__.pop("_labels", None)
+        self.__dict__.pop("_template", None)
         try:
             self._taker.find_layers()
         except NoAttention as refusal:
@@ -394,7 +394,7 @@ class Watch:
             raise
         except Exception as error:
             raise self._unfit(error) from error
-        labels = self._labels
+        template = self._template
         if self._taker.not_captured:
             self._notice = (
                 f"{self._taker.coverage()}; announce such modules with watch.attention(module), and give "
@@ -404,7 +404,7 @@ class Watch:
             self._notice = f"{self._taker.coverage()}."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
-            self._store.check(make_dataset(labels, self._taker.record, [snapshot], patterns=self._pattern))
+            self._store.check(make_dataset(template, self._taker.record, [snapshot], patterns=self._pattern))
             stored, last = read_snapshots(self._store.path), self._store.last_step
             if snapshot.step < last:
                 _warn(
@@ -517,7 +517,7 @@ class Watch:
             return  # the store has it, from before the training was resumed at an earlier step
         if self._store is not None:
             try:
-                self._store.append(make_dataset(self._labels, self._taker.record, [snapshot], patterns=self._pattern))
+                self._store.append(make_dataset(self._template, self._taker.record, [snapshot], patterns=self._pattern))
             except Exception as error:
                 self._raise_or_warn(error, f"the snapshot at step {snapshot.step:,} is lost")
                 return
@@ -550,13 +550,15 @@ class Watch:
     @property
     def _numbers(self) -> xr.Dataset:
         """All snapshots so far, without their patterns."""
-        return make_dataset(self._labels, self._taker.record, self._snapshots, patterns=False)
+        return make_dataset(self._template, self._taker.record, self._snapshots, patterns=False)
 
     @cached_property
-    def _labels(self) -> Labels:
+    def _template(self) -> xr.Dataset:
+        """The coordinates and attributes of the dataset, without steps."""
         taker = self._taker
         rows, keys = pattern_shape(taker.layers)
         ids = taker.probe.token_ids()
+        tokens = [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()]
         recorded = [*(quantity.name for quantity in taker.record), "pattern"]
         settings: dict[str, Any] = {
             "every": self.every,
@@ -565,14 +567,17 @@ class Watch:
             "probe_checksum": taker.probe.checksum,
         }
         described = {"model": type(self._model).__name__, "probe": str(taker.probe), **settings}
-        return Labels(
-            list(taker.layers),
-            [layer.kind for layer in taker.layers.values()],
-            most_heads(taker.layers),
-            rows,
-            keys,
-            [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()],
-            attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
+        return xr.Dataset(
+            coords={
+                "layer": np.arange(len(taker.layers)),
+                "module": ("layer", np.array(list(taker.layers), np.str_)),
+                "attention_kind": ("layer", np.array([layer.kind for layer in taker.layers.values()], "U6")),
+                "head": np.arange(most_heads(taker.layers)),
+                "row": np.arange(rows),
+                "key": np.arange(keys),
+                "token": ("row", np.array([*tokens, *[""] * rows][:rows], np.str_)),
+            },
+            attrs=attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
         )
 
     def _token_name(self, token: int) -> str:
