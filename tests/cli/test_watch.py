@@ -48,7 +48,7 @@ def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
     assert capsys.readouterr().out.splitlines() == [
         "3 snapshots; heads by verdict: 4 sink; 4 sparse",
-        "alarms: 0 of 4 heads; attend to a single key: 0 of 4",
+        "heads with an alarm: 0 of 4; heads on a single key: 0 of 4",
         f"page: {tmp_path / 'page.html'}   (open it in a browser)",
     ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
@@ -100,7 +100,7 @@ def test_a_short_demonstration(command, capsys, tmp_path) -> None:
     assert lines[0].startswith("step 100 of 100: loss 4.")
     assert lines[1].startswith("no induction head has formed by step 100")
     assert lines[2].startswith("3 snapshots; heads by verdict: ")
-    assert lines[4].startswith(f"snapshots: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
+    assert lines[5].startswith(f"snapshots: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
     assert (tmp_path / "page.html").exists()
     assert command(*words) == 2
     assert "exists already" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_what_it_shows(tmp_path, parts) -> None:
     (row,) = [line for line in lines if line.startswith("layer 0")]
     shares = parts[2]["normalized_entropy"].values[0, 0]
     assert row.split()[2:] == [short(value) for value in shares]
-    assert lines[2] == "alarms: 1 of 3 heads; attend to a single key: 1 of 3"
+    assert lines[2] == "heads with an alarm: 1 of 3; heads on a single key: 1 of 3"
     assert lines[3] == "heads by verdict: 1 collapsed; 1 uniform; 1 sink; 1 sparse"
     assert lines[4].startswith("alarm: layer 0, head 2: collapsed since step 100: 99.")  # before the map
     severities = [line.split()[0] for line in lines if line.startswith(("alarm", "notice", "pattern"))]

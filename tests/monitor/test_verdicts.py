@@ -198,8 +198,8 @@ def test_the_row_of_a_group_has_the_steps_of_all_and_names_the_head_of_its_evide
 def test_the_headline_counts_heads_on_a_single_key_whatever_they_are_called() -> None:
     """A sink that takes everything is no alarm, but it is counted; one that takes most is not."""
     sharp = look(0, heads(anywhere(24, 0.99, np.random.default_rng(0)), first(24, 0.99), first(24, 0.9), even(24)))
-    assert headline(sharp, by_kind(sharp)) == "alarms: 1 of 4 heads; attend to a single key: 2 of 4"
-    assert headline(sharp.drop_vars("top_1"), {}) == "alarms: 0 of 4 heads"
+    assert headline(sharp, by_kind(sharp)) == "heads with an alarm: 1 of 4; heads on a single key: 2 of 4"
+    assert headline(sharp.drop_vars("top_1"), {}) == "heads with an alarm: 0 of 4"
 
 
 def test_missing_looks_are_left_out() -> None:

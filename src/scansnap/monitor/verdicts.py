@@ -111,9 +111,10 @@ class LayerVerdict:
 
     @property
     def evidence(self) -> str:
-        """The evidence for the head of which it holds the longest, which is named if there are others."""
+        """The evidence for the head of which it holds the longest, which is named if that for others differs."""
         first = min(self.heads, key=lambda verdict: verdict.since)
-        return first.evidence if self.size == 1 else f"head {first.head}: {first.evidence}"
+        is_of_all = all(verdict.evidence == first.evidence for verdict in self.heads)
+        return first.evidence if is_of_all else f"head {first.head}: {first.evidence}"
 
 
 def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:
@@ -142,11 +143,11 @@ def headline(dataset: xr.Dataset, kinds: Mapping[str, Sequence[LayerVerdict]]) -
     verdicts = [verdict for layers in kinds.values() for layer in layers for verdict in layer.heads]
     alarmed = {(verdict.layer, verdict.head) for verdict in verdicts if verdict.severity == "alarm"}
     heads = sum(_heads_of_layers(dataset).values())
-    words = f"alarms: {len(alarmed)} of {heads} heads"
+    words = f"heads with an alarm: {len(alarmed)} of {heads}"
     last = split_missing(dataset)[0].isel(step=slice(-1, None))
     if {"top_1", "even_weight"} <= set(last):
         sharp = beyond_even(last["top_1"].values, last["even_weight"].values) >= ONE_KEY
-        words += f"; attend to a single key: {sharp.sum()} of {heads}"
+        words += f"; heads on a single key: {sharp.sum()} of {heads}"
     return words
 
 
