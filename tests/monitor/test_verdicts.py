@@ -189,7 +189,7 @@ def test_a_pattern_that_froze_and_one_whose_learning_rate_vanished() -> None:
 def test_the_row_of_a_group_has_the_steps_of_all_and_names_the_head_of_its_evidence() -> None:
     both = series([heads(first(12, a), first(12, b)) for a, b in ((0.1, 0.9), (0.8, 0.7))])
     (layer,) = by_kind(both)["sink"]
-    assert layer.since == "0–50"
+    assert layer.since == "0 to 50"
     assert layer.evidence.startswith("head 1: 76% of its attention")
     (alone,) = by_kind(both.isel(head=[0]))["sink"]
     assert (alone.since, alone.evidence[:3]) == ("50", "84%")

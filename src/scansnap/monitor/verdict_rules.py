@@ -240,7 +240,8 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
         begin, left = growth
         evidence = (
             f"its largest logit has the size {now:.0f}, {now / logits[begin]:.1f} times that of step "
-            f"{head.steps[begin]:,}{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}"
+            f"{head.steps[begin]:,}{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} "
+            f"step{'' if left == 1 else 's'}"
         )
     return head.as_long_as(holds, evidence, nearly=logits >= NEARLY * ROUNDED)
 

@@ -107,7 +107,7 @@ class LayerVerdict:
     def since(self) -> str:
         """The steps since which it holds: those of the first and of the last head."""
         steps = sorted({verdict.since for verdict in self.heads})
-        return "–".join(f"{step:,}" for step in dict.fromkeys((steps[0], steps[-1])))
+        return " to ".join(f"{step:,}" for step in dict.fromkeys((steps[0], steps[-1])))
 
     @property
     def evidence(self) -> str:

@@ -41,6 +41,7 @@ from scansnap.monitor.snapshot import (
     pattern_shape,
 )
 from scansnap.monitor.store import SnapshotStore, read_snapshots
+from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.results.dataset import attributes
 from scansnap.results.store import WATCH
@@ -217,7 +218,9 @@ class Watch:
     def step(self, step: int | None = None, *, loss: Tensor | float | None = None) -> None:
         """Count a step, and take a snapshot if a multiple of `every` is reached or passed.
 
-        `step` is its number where the count is not enough; numbers only grow.  The `loss` is recorded with a snapshot.
+        Call it once for each update of the weights, after `optimizer.step()`, however many batches an update has.
+        `step` is its number where the count is not enough; one below the last is not counted, with a warning.  The
+        `loss` is recorded with a snapshot.
         """
         if self._notice is not None:
             self._say()
@@ -316,8 +319,7 @@ class Watch:
         return judge_heads(self._numbers)
 
     def close(self) -> None:
-        """End the watch, and let others write to its store; refused if nothing was captured."""
-        refusal = self._notice if isinstance(self._notice, NoAttention) else None
+        """End the watch, and let others write to its store."""
         self._notice = InputError(CLOSED)
         try:
             self._record()
@@ -327,15 +329,11 @@ class Watch:
                     self._store.close()
                 except StoreError as error:
                     self._raise_or_warn(error, "the store is not closed")
-        if refusal is not None:
-            raise refusal
 
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and isinstance(self._notice, NoAttention):
-            self._notice = None  # there is another error already
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _say(self) -> None:
@@ -378,7 +376,7 @@ class Watch:
 
     @torch.inference_mode(False)
     def _begin(self) -> None:
-        """Take the first snapshot; a model of which nothing is captured is refused when it is first used."""
+        """Take the first snapshot; if nothing is captured, this warns, and the first step is refused."""
         if self._is_idle:
             return
         self._notice = None
@@ -387,8 +385,7 @@ class Watch:
             self._taker.find_layers()
         except NoAttention as refusal:
             self._notice = copy(refusal)  # without the frames that it came through, and their tensors
-            if not self._taker.announced and not self._taker.not_captured:  # nothing looks like attention
-                _warn(str(refusal))
+            _warn(str(refusal))
             return
         except ScanSnapError:
             raise
@@ -534,10 +531,22 @@ class Watch:
             self._tell_alarms(self._on_alarm)
 
     def _tell_alarms(self, on_alarm: Callable[[list[HeadVerdict]], object]) -> None:
-        """Call the user with the alarms that are new; one that has ended is new when it comes again."""
-        alarms = {(v.name, v.layer, v.head): v for v in judge_heads(self._numbers) if v.severity == "alarm"}
+        """Call the user with the alarms that are new; one that has ended is new when it comes again.
+
+        A head may have collapsed earlier than its alarm is new, if another verdict named the key that it attends to.
+        """
+        numbers = self._numbers
+        alarms = {(v.name, v.layer, v.head): v for v in judge_heads(numbers) if v.severity == "alarm"}
         new = [verdict for key, verdict in alarms.items() if key not in self._alarms]
         self._alarms = set(alarms)
+        if any(verdict.since < self._snapshots[-1].step for verdict in new):
+            before = judge_heads(numbers.isel(step=slice(-1)))
+            named = {(v.layer, v.head): v.name for v in before if HEAD_VERDICTS.member(v.name).names_key}
+            held = {(v.name, v.layer, v.head) for v in before}
+            for i, verdict in enumerate(new):
+                head = verdict.layer, verdict.head
+                if head in named and (verdict.name, *head) not in held and verdict.since < self._snapshots[-1].step:
+                    new[i] = replace(verdict, evidence=f"{verdict.evidence}; until now it was {named[head]}")
         if new:
             on_alarm(new)
 
