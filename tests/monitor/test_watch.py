@@ -531,5 +531,5 @@ def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:
     assert "pattern" not in watch.dataset
     np.testing.assert_array_equal(watch.dataset["loss"], [math.nan, 2.0, 2.0])
     assert watch.dataset["learning_rate"].values.tolist() == [0.5, 0.5, 0.25]
-    with pytest.raises(ss.StoreError, match="was begun without 'pattern': give the same record= and pattern="):
+    with pytest.raises(ss.StoreError, match="it lacks pattern; give the same to continue it"):
         ss.watch(gpt, **options | {"pattern": True})

@@ -142,8 +142,8 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
         ({"probe": PROBE[:, 1:]}, "with probe 'a tensor of 2 x 12' and not 'a tensor of 2 x 11'"),
         ({"probe": 1 - PROBE % 2}, r"with a probe with the checksum '\w+' and not"),
         ({"tokens": lambda token: "x"}, "with token names .* and not"),
-        ({"record": ("default", "top_5")}, "was begun without 'top_5': give the same record= and pattern="),
-        ({"record": ("entropy",)}, "was begun with 'dormant_rows': give the same record="),
+        ({"record": ("default", "top_5")}, "another record= or pattern=: it lacks top_5; give the same"),
+        ({"record": ("entropy",)}, "it also has dormant_rows, effective_keys, even_weight and 15 more; give"),
     ):
         with pytest.raises(ss.StoreError, match=sentence):
             ss.watch(**{"model": GPT(), "probe": PROBE, **other}, store=path)

@@ -100,6 +100,12 @@ def _facts(snapshots: xr.Dataset) -> dict[str, Any]:
     return facts | {f"{name} names": values.values.tolist() for name, values in labels.items()}
 
 
+def _listed(names: set[str]) -> str:
+    """The first names, and how many more there are."""
+    first = ", ".join(sorted(names)[:3])
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
+
+
 class SnapshotStore:
     """A store that one process appends snapshots to; an existing one is continued.
 
@@ -177,10 +183,12 @@ class SnapshotStore:
                     f"{self.path} holds snapshots with {name} {short_repr(there)} and not {short_repr(here)}: give the "
                     "same to continue it, or another store."
                 )
-        for name in sorted(set(map(str, stored.variables)) ^ set(map(str, snapshot.variables))):
+        names = [{str(name) for name in dataset.data_vars} for dataset in (stored, snapshot)]
+        told = [f"it {has} {_listed(a - b)}" for has, a, b in (("also has", *names), ("lacks", *names[::-1])) if a - b]
+        if told:
             raise StoreError(
-                f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': give the same "
-                "record= and pattern= to continue it, or another store."
+                f"{self.path} was begun with another record= or pattern=: {', and '.join(told)}; give the same to "
+                "continue it, or another store."
             )
 
     def close(self) -> None:
