@@ -145,12 +145,26 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
     assert capsys.readouterr().out.splitlines() == [
         "GPT, steps 0 to 100, and GPT, steps 0 to 100: compared at 3 snapshots of the first in normalized_entropy, "
-        "top_1, first_token, previous_token, prefix_matching, learned_sink",
-        "step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95",
+        "top_1, first_token, previous_token, prefix_matching, learned_sink, largest_logit",
+        "step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95; top_1 0.92 and 0.35; first_token 0.92 and 0.35",
+        "verdicts of the first run alone: sink (layer 1, head 1); sparse (layer 1, head 1)",
+        "verdicts of the second run alone: none",
     ]
     assert command("watch", "compare", store, store) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    last = capsys.readouterr().out.splitlines()[1]
     assert last == "no quantity differs by more than 0.1 and stays different until the last common snapshot"
+    logits = SnapshotStore(tmp_path / "c.zarr")
+    for i in range(3):  # from 25.6, a tenth of 256
+        sizes = np.array([[1.0, 26.5], [27.0, 300.0 if i else 1.0]])
+        logits.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)), logit=sizes))
+    logits.close()
+    assert command("watch", "compare", store, tmp_path / "c.zarr") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "step 0: layer 1, head 0: largest_logit 1.00 and 27.00",
+        "step 50: layer 1, head 1: largest_logit 1.00 and 300.00",
+        "verdicts of the first run alone: none",
+        "verdicts of the second run alone: exploding-logits (layer 1, head 1)",
+    ]
     small = SnapshotStore(tmp_path / "small.zarr")
     for i in range(5):
         small.append(look(25 * i, np.stack([first(12, 0.9), first(12, 0.6)])[None]))
@@ -158,9 +172,11 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     assert command("watch", "compare", store, tmp_path / "small.zarr") == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         "layers x heads are 2 x 2 and 1 x 2: only means and extremes over all heads are compared",
-        "step 0: mean of all heads: normalized_entropy 0.24 and 0.45",
+        "step 0: mean of all heads: normalized_entropy 0.24 and 0.45; top_1 0.92 and 0.80; first_token 0.92 and 0.80",
         "step 0: largest of all heads: normalized_entropy 0.24 and 0.65",
-        "step 0: smallest of all heads: top_1 0.92 and 0.68",
+        "step 0: smallest of all heads: top_1 0.92 and 0.68; first_token 0.92 and 0.68",
+        "verdicts of the first run alone: none",
+        "verdicts of the second run alone: none",
     ]
     assert command("watch", "compare", store, store, "--json") == 0
     assert json.loads(capsys.readouterr().out) == []
