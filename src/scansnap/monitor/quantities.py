@@ -334,7 +334,7 @@ def entropy(rows: Rows) -> Tensor:
 @built_in(long_name="entropy of attention relative to the largest that its row allows", default=True)
 def normalized_entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
-    return rows.of_more_than(1, rows.entropy / rows.keys.log())
+    return rows.of_more_than(1, rows.entropy / rows.keys.to(rows.entropy.dtype).log())
 
 
 @built_in(long_name="effective number of keys 1/Σp², mean over rows of more than one key", default=True)
@@ -358,7 +358,7 @@ def top_5(rows: Rows) -> Tensor:
 @built_in(long_name="weight of each key if attention were even, mean over rows of more than one key", default=True)
 def even_weight(rows: Rows) -> Tensor:
     """1/n_t: what the weights on single keys are to be compared with."""
-    return rows.of_more_than(1, 1 / rows.keys)
+    return rows.of_more_than(1, 1 / rows.keys.to(rows.weights.dtype))
 
 
 @built_in(long_name="size of a row's largest attention logit before softmax", reduction="max", default=True)

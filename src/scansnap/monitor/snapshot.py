@@ -142,7 +142,7 @@ class SnapshotPass:
         self.streams = SideStreams(probe.device)
         self.reductions = Reductions(record, len(layers), most_heads(layers), probe.device)
         shape = len(layers), most_heads(layers), *pattern_shape(layers)
-        self.pattern = torch.full(shape, math.nan, device=probe.device)
+        self.pattern = torch.full(shape, math.nan, dtype=torch.float32, device=probe.device)
         self._number = {name: i for i, name in enumerate(layers)}
         self._captured: set[str] = set()  # in this pass
         self.absent = set(layers)  # layers that no pass has captured
@@ -571,7 +571,7 @@ class SnapshotTaker:
         """What all processes have measured: quantities, patterns, and which heads have logits that are not finite."""
         heads, number = most_heads(self.layers), {name: i for i, name in enumerate(self.layers)}
         values = torch.full((len(self.record), len(number), heads), math.nan, dtype=torch.float64)
-        pattern = torch.full((len(number), heads, *pattern_shape(self.layers)), math.nan)
+        pattern = torch.full((len(number), heads, *pattern_shape(self.layers)), math.nan, dtype=torch.float32)
         is_bad = torch.zeros((len(number), heads), dtype=torch.bool)
         own = [(layer.name, layer.heads, layer.share[0]) for layer in self._own.values()]
         parts = gather((own, [t.cpu() for t in measured], self._absent))

@@ -227,10 +227,12 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
     the line reaches `ROUNDED` before the run is twice as long.
     """
     logits, now = head["largest_logit"], head.now("largest_logit")
+    growth = _growth(head.steps, logits)
+    if growth is None and now < NEARLY * ROUNDED:
+        return None  # as for most heads: when it held before need not be found
     holds = logits >= ROUNDED
     for i in np.flatnonzero((logits >= RISING) & ~holds):
         holds[i] = _growth(head.steps[: i + 1], logits[: i + 1]) is not None
-    growth = _growth(head.steps, logits)
     if growth is None:
         evidence = (
             f"its largest logit has the size {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of "
@@ -273,15 +275,14 @@ def collapsed(head: HeadHistory) -> Judgment | None:
     A head that attends to the first or to the previous token is one-hot too, but that is what it does: it has another
     verdict, and no alarm.
     """
-    if _has_named_key(head):
-        return None
     share = beyond_even(head["top_1"], head["even_weight"])
-    return head.as_long_as(
+    judgment = head.as_long_as(
         share >= ONE_KEY,
         f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
         f"{head.now('entropy'):.2g} nats; {_at_most(2 * (1 - share[-1]))} of the gradient still reaches its logits",
         nearly=share >= NEARLY * ONE_KEY,
     )
+    return None if judgment is None or _has_named_key(head) else judgment
 
 
 @HEAD_VERDICTS.register("uniform")
