@@ -56,9 +56,7 @@ def compare_runs(
     runs = [split_missing(run)[0] for run in (first, second)]
     names = [name for name in UNITS if all(name in head_variables(run) for run in runs)]
     if not names:
-        raise InputError(
-            f"the runs share no quantity that can be compared: record some of {', '.join(UNITS)} in both."
-        )
+        raise InputError(f"the runs share no quantity that can be compared: record some of {', '.join(UNITS)} in both.")
     times = [_times(run, by_rate) for run in runs]
     shared = (times[0] >= times[1][0]) & (times[0] <= times[1][-1])  # snapshots of the first that lie within the second
     if not shared.any():

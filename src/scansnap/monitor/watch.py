@@ -104,7 +104,8 @@ def watch(
     model : nn.Module
         Any model; compiled and distributed ones too.
     probe : tensor, tuple, mapping, list or function
-        What the model is called with at every snapshot, such as a batch: see docs/watch.md.
+        What the model is called with at every snapshot, such as a batch: a tensor, a tuple of arguments, a mapping of
+        keyword arguments, a list of these, or a function of the model.
     every : int
         Steps between snapshots: one is taken where a multiple of it is reached or passed.
     store : path, optional
