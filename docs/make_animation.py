@@ -49,7 +49,8 @@ def take_watch(browser: Browser) -> None:
         page.goto(made.as_uri())
         page.wait_for_selector("#plot path.head")
         top, bottom = (page.locator(name).bounding_box() for name in ("#heads", "#pattern-panel"))
-        assert top is not None and bottom is not None
+        assert top is not None
+        assert bottom is not None
         clip = {"x": 0, "y": top["y"], "width": WIDTH, "height": bottom["y"] - top["y"]}
         page.screenshot(path=HERE / "images" / "watch.png", full_page=True, clip=clip)
 

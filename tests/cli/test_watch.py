@@ -36,15 +36,13 @@ def store(tmp_path):
     return tmp_path / "a.zarr"
 
 
-def test_show_once(command, store, capsys) -> None:
+def test_show(command, store, capsys, tmp_path) -> None:
+    """Once in the terminal, as a page, and as JSON with what is missing."""
     assert command("watch", "show", store, "--once", "--quantity", "first_token") == 0
     shown = capsys.readouterr().out
     assert "snapshot 3 at step 100" in shown
     assert "next at" not in shown
     assert "sink" in shown
-
-
-def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
     assert capsys.readouterr().out.splitlines() == [
         "3 snapshots; heads by verdict: 4 sink; 4 sparse",
@@ -52,9 +50,6 @@ def test_show_a_page(command, store, capsys, tmp_path) -> None:
         f"page: {tmp_path / 'page.html'}   (open it in a browser)",
     ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
-
-
-def test_show_json_with_what_is_missing(command, store, capsys) -> None:
     looks = SnapshotStore(store)
     looks.append(missing(read_snapshots(store).load(), 150, "out of memory"))
     looks.close()

@@ -106,10 +106,6 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
         ss.watch(model, probe=PROBE, every=4, store=path).close()
 
 
-class OtherClass(GPT):
-    """The same layers under another name."""
-
-
 class OtherNames(nn.Module):
     """The same model, under the names of modules that hold it."""
 
@@ -138,7 +134,7 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
     for other, sentence in (
         ({"model": GPT(layers=3)}, "with layer count 2 and not 3: give the same to continue it, or another store"),
         ({"model": OtherNames()}, r"with module names \['blocks.0.attn', .*and not \['gpt.blocks"),
-        ({"model": OtherClass()}, "with model 'GPT' and not 'OtherClass'"),
+        ({"model": type("OtherClass", (GPT,), {})()}, "with model 'GPT' and not 'OtherClass'"),
         ({"probe": PROBE[:, 1:]}, "with probe 'a tensor of 2 x 12' and not 'a tensor of 2 x 11'"),
         ({"probe": 1 - PROBE % 2}, r"with a probe with the checksum '\w+' and not"),
         ({"tokens": lambda token: "x"}, "with token names .* and not"),

@@ -68,7 +68,8 @@ return { open, chosen, why, reading, tokens, label, moved, focus, row, high, tit
   scripts: document.scripts.length, images: document.images.length, tones: pixels.size,
   lines: [...document.querySelectorAll("#plot path")].filter((path) => path.getAttribute("d").includes("L")).length,
   marks: [...document.querySelectorAll("#plot line.mark")].map((mark) => mark.textContent),
-  loss: [get("loss-high").textContent, get("loss-low").textContent], height: document.querySelector("#plot path.loss").getBBox().height,
+  loss: [get("loss-high").textContent, get("loss-low").textContent],
+  height: document.querySelector("#plot path.loss").getBBox().height,
   reachable: ["a", "summary", "select", "input", "button", "#pattern"]
     .every((name) => document.querySelector(name).tabIndex >= 0),
 };

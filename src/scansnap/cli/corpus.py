@@ -271,8 +271,8 @@ def _sentences(shown: Evidence) -> None:
     for word, following in zip(words, shown.following, strict=True):
         echo(f"  {word:{width}}  {following.count:9,} time{_s(following.count)}  {following.share:6.1%}")
     echo(
-        f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} time{_s(shown.least)}, counted "
-        "once for each window that it is in:"
+        f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} time{_s(shown.least)}, "
+        "counted once for each window that it is in:"
     )
     _table("  distinct tokens, which tell what follows", shown.distinct)
     _table("  common tokens, which are there whatever follows", shown.common)
