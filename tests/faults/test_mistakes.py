@@ -20,7 +20,7 @@ from scansnap.dynamics.grid import cells, make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.compare import compare_runs
 from scansnap.monitor.verdict_rules import ROUNDED
-from scansnap.monitor.verdicts import by_kind, count_verdicts
+from scansnap.monitor.verdicts import count_verdicts
 from scansnap.shortcuts.judging import number_of_tests
 from tests.corpus.slow_counts import corpus_of, slow_tables, stored_tables, zipf_ids
 from tests.faults.hurry import hurry
@@ -179,12 +179,6 @@ def test_a_step_beyond_64_bits_is_refused_and_the_watch_goes_on() -> None:
         watch.step(2**63)
     watch.step(2**63 - 1)
     assert watch.dataset["step"].values[-1] == 2**63 - 1
-
-
-def test_a_layer_shows_the_head_of_which_a_verdict_holds_the_longest() -> None:
-    late, early = ([even(8)] * begin + [first(8, 0.9)] * (4 - begin) for begin in (3, 1))
-    kinds = by_kind(series([np.stack(heads)[None] for heads in zip(late, early, strict=True)]))
-    assert (kinds["sink"][0].first.head, kinds["sink"][0].first.since) == (1, 50)
 
 
 def test_pairs_whose_smallest_p_is_the_level_itself_count_as_tests() -> None:

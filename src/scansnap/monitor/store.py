@@ -183,8 +183,9 @@ class SnapshotStore:
                     f"{self.path} holds snapshots with {name} {short_repr(there)} and not {short_repr(here)}: give the "
                     "same to continue it, or another store."
                 )
-        names = [{str(name) for name in dataset.data_vars} for dataset in (stored, snapshot)]
-        told = [f"it {has} {_listed(a - b)}" for has, a, b in (("also has", *names), ("lacks", *names[::-1])) if a - b]
+        old, new = ({str(name) for name in dataset.data_vars} for dataset in (stored, snapshot))
+        differences = {"also has": old - new, "lacks": new - old}
+        told = [f"it {word} {_listed(names)}" for word, names in differences.items() if names]
         if told:
             raise StoreError(
                 f"{self.path} was begun with another record= or pattern=: {', and '.join(told)}; give the same to "
