@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import scansnap as ss
 from scansnap.monitor.store import read_snapshots
+from scansnap.monitor.watch import WatchOptions
 from tests.monitor.small_models import GPT
 
 IDS = torch.randint(0, 20, (24, 16), generator=torch.Generator().manual_seed(0))
@@ -177,3 +179,9 @@ def test_a_missing_package_is_a_sentence(name: str, module: str, package: str, m
     monkeypatch.delitem(sys.modules, f"scansnap.monitor.{module}", raising=False)
     with pytest.raises(ss.InputError, match=f"{name} needs {package}, which is not installed here: pip install"):
         importlib.import_module(f"scansnap.monitor.{module}")
+
+
+def test_callbacks_take_what_a_watch_takes() -> None:
+    """`WatchOptions` lists the keyword arguments of `watch` besides the probe."""
+    keywords = inspect.signature(ss.watch).parameters.keys() - {"model", "probe"}
+    assert WatchOptions.__annotations__.keys() == keywords

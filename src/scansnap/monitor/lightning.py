@@ -6,11 +6,11 @@ Trainer(callbacks=[ss.LightningWatch(probe=batch, store="attention.zarr")])
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 from torch import Tensor
 
-from scansnap.monitor.watch import Watch, watch
+from scansnap.monitor.watch import Watch, WatchOptions, watch
 from scansnap.runtime.errors import InputError
 
 try:
@@ -29,14 +29,14 @@ class LightningWatch(Callback):
     >>> callback = ss.LightningWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(callbacks=[callback])
     """
 
-    def __init__(self, *, probe: object, **options: Any) -> None:
+    def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
         self._probe, self._options = probe, options
         self.watch: Watch | None = None
         self._step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step = trainer.global_step
-        usual: dict[str, Any] = {"start": self._step, "optimizer": next(iter(trainer.optimizers), None)}
+        usual: WatchOptions = {"start": self._step, "optimizer": next(iter(trainer.optimizers), None)}
         self.watch = watch(pl_module, probe=self._probe, **(usual | self._options))
 
     def on_train_batch_end(

@@ -6,12 +6,12 @@ trainer.add_callback(ss.TrainerWatch(probe=batch, store="attention.zarr"))
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 from torch import nn
 from torch.optim import Optimizer
 
-from scansnap.monitor.watch import Watch, watch
+from scansnap.monitor.watch import Watch, WatchOptions, watch
 from scansnap.runtime.errors import InputError
 
 try:
@@ -33,7 +33,7 @@ class TrainerWatch(TrainerCallback):
     >>> callback = ss.TrainerWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(..., callbacks=[callback])
     """
 
-    def __init__(self, *, probe: object, **options: Any) -> None:
+    def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
         self._probe, self._options = probe, options
         self.watch: Watch | None = None
 
@@ -44,7 +44,7 @@ class TrainerWatch(TrainerCallback):
             self.watch.close()
         model, decode = kwargs["model"], getattr(kwargs.get("processing_class"), "decode", None)
         assert isinstance(model, nn.Module)
-        usual: dict[str, Any] = {"start": state.global_step}
+        usual: WatchOptions = {"start": state.global_step}
         optimizer = getattr(kwargs.get("optimizer"), "optimizer", kwargs.get("optimizer"))  # accelerate wraps it
         if isinstance(optimizer, Optimizer):
             usual["optimizer"] = optimizer

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -58,6 +58,23 @@ INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Pat
 """Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
 TokenNames = Callable[[int], str] | Sequence[str]
+
+
+class WatchOptions(TypedDict, total=False):
+    """What `watch` takes besides the model and the probe, for callbacks that make a watch."""
+
+    every: int
+    store: str | Path | None
+    record: str | Sequence[str | HeadQuantity]
+    rows: int | None
+    tokens: TokenNames | None
+    errors: Literal["record", "raise"]
+    sinks: Sequence[Sink]
+    start: int | None
+    ranks: Literal["first", "all"]
+    pattern: bool
+    optimizer: torch.optim.Optimizer | None
+    on_alarm: Callable[[list[HeadVerdict]], object] | None
 
 
 @validated
