@@ -113,6 +113,7 @@ def test_what_needs_torch_says_so(tmp_path: Path) -> None:
     for words, status in results:
         assert status == 2
         assert "needs PyTorch, which is not installed here: run pip install '.[torch]' in your clone of" in words
+        assert "(without a GPU, read docs/installation.md first)" in words
         assert "Traceback" not in words
 
 

@@ -29,6 +29,7 @@ from _site.commands import all_commands
 from _site.public import MODULES, default_of, docstring, parameters
 from _site.types import short_types
 from scansnap import HeadQuantity, Quantity
+from scansnap.monitor.verdict_rules import VerdictRule
 from scansnap.runtime.formulas import readable
 from scansnap.validation.options import Options
 from scansnap.validation.user_code import Registry
@@ -76,6 +77,8 @@ def _sentence(values: Mapping[str, Any], name: str) -> str:
     member, maker = values.member(name), values[name]
     if isinstance(member, Quantity | HeadQuantity):
         return getattr(member, "long_name", "") or member.attributes["long_name"]
+    if isinstance(member, VerdictRule):
+        return member.meaning
     said = inspect.getdoc(maker.func if isinstance(maker, partial) else maker) or ""
     return said.split("\n\n")[0].replace("\n", " ")
 

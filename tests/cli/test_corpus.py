@@ -90,7 +90,8 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     (tmp_path / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
     _, out, error = run("corpus count prose.txt --output glued --split train")
     assert (
-        "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off (--tokenizer prose, and" in error
+        "of the types end in a punctuation mark, as 'cat,': the tokenizer 'prose' splits such marks off (--tokenizer"
+        in error
     )
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
     _, out, error = run("corpus count prose.txt --tokenizer prose")
@@ -101,6 +102,11 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     assert "or with another vocabulary (prose all): give --add" in again[1][2]
     assert run("corpus count prose.txt --tokenizer words --add")[0] == 2
     assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]
+    (tmp_path / "once.txt").write_text("the cat sleeps\n")
+    run("corpus count once.txt --output once")
+    shown = run("corpus show once --query cat --least 1")[1]
+    assert "'cat' occurs 1 time before" in shown
+    assert "the          1 time (from 1 occurrence); then comes 'sleeps' 1 time, 100%" in shown
 
 
 def test_more_text_is_added_and_the_same_text_is_not(run, tmp_path) -> None:

@@ -23,7 +23,7 @@ def run(tmp_path, monkeypatch):
     write_csv(tmp_path / "copies.csv", copies)
 
     def command(*words: str) -> tuple[int, str, str]:
-        done = run_program("shortcuts --text text --label label", *words, cwd=tmp_path)
+        done = run_program("shortcuts", *words, cwd=tmp_path)
         return done.returncode, done.stdout, done.stderr
 
     return command
@@ -67,7 +67,7 @@ def test_findings_table_and_page(run, tmp_path) -> None:
         (("reviews.csv", "--baseline", "reviews.csv", "--update-baseline"), 2, "which is the source"),
         (("reviews.csv", "--page", "page.txt"), 2, "ends in .html"),
         (("reviews.csv", "--baseline", "nowhere.toml"), 2, "the baseline is 'nowhere.toml', which cannot be read"),
-        (("reviews.csv", "--label", ""), 2, "--label is missing: name a column, one of text, label."),
+        (("reviews.csv", "--label", "stars"), 2, "unknown column of reviews.csv 'stars': choose one of text, label."),
         (("nowhere.csv",), 2, "there is no file at nowhere.csv"),
     ],
 )

@@ -37,24 +37,20 @@ def store(tmp_path):
     return tmp_path / "a.zarr"
 
 
-def test_show_once(command, store, capsys) -> None:
+def test_show(command, store, capsys, tmp_path) -> None:
+    """Once in the terminal, as a page, and as JSON with what is missing."""
     assert command("watch", "show", store, "--once", "--quantity", "first_token") == 0
     shown = capsys.readouterr().out
     assert "snapshot 3 at step 100" in shown
     assert "next at" not in shown
     assert "sink" in shown
-
-
-def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
     assert capsys.readouterr().out.splitlines() == [
         "3 snapshots; heads by verdict: 4 sink; 4 sparse",
+        "heads with an alarm: 0 of 4; heads on a single key: 0 of 4",
         f"page: {tmp_path / 'page.html'}   (open it in a browser)",
     ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
-
-
-def test_show_json_with_what_is_missing(command, store, capsys) -> None:
     looks = SnapshotStore(store)
     looks.append(missing(read_snapshots(store).load(), 150, "out of memory"))
     looks.close()
@@ -100,7 +96,7 @@ def test_a_short_demonstration(command, capsys, tmp_path) -> None:
     assert lines[0].startswith("step 100 of 100: loss 4.")
     assert lines[1].startswith("no induction head has formed by step 100")
     assert lines[2].startswith("3 snapshots; heads by verdict: ")
-    assert lines[4].startswith(f"snapshots: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
+    assert lines[5].startswith(f"snapshots: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
     assert (tmp_path / "page.html").exists()
     assert command(*words) == 2
     assert "exists already" in capsys.readouterr().err
@@ -151,12 +147,26 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
     assert capsys.readouterr().out.splitlines() == [
         "GPT, steps 0 to 100, and GPT, steps 0 to 100: compared at 3 snapshots of the first in normalized_entropy, "
-        "top_1, first_token, previous_token, prefix_matching, learned_sink",
-        "step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95",
+        "top_1, first_token, previous_token, prefix_matching, learned_sink, largest_logit",
+        "step 100: layer 1, head 1: normalized_entropy 0.24 and 0.95; top_1 0.92 and 0.35; first_token 0.92 and 0.35",
+        "verdicts of the first run alone: sink (layer 1, head 1); sparse (layer 1, head 1)",
+        "verdicts of the second run alone: none",
     ]
     assert command("watch", "compare", store, store) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    last = capsys.readouterr().out.splitlines()[1]
     assert last == "no quantity differs by more than 0.1 and stays different until the last common snapshot"
+    logits = SnapshotStore(tmp_path / "c.zarr")
+    for i in range(3):  # from 25.6, a tenth of 256
+        sizes = np.array([[1.0, 26.5], [27.0, 300.0 if i else 1.0]])
+        logits.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)), logit=sizes))
+    logits.close()
+    assert command("watch", "compare", store, tmp_path / "c.zarr") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "step 0: layer 1, head 0: largest_logit 1.00 and 27.00",
+        "step 50: layer 1, head 1: largest_logit 1.00 and 300.00",
+        "verdicts of the first run alone: none",
+        "verdicts of the second run alone: exploding-logits (layer 1, head 1)",
+    ]
     small = SnapshotStore(tmp_path / "small.zarr")
     for i in range(5):
         small.append(look(25 * i, np.stack([first(12, 0.9), first(12, 0.6)])[None]))
@@ -164,9 +174,11 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     assert command("watch", "compare", store, tmp_path / "small.zarr") == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         "layers x heads are 2 x 2 and 1 x 2: only means and extremes over all heads are compared",
-        "step 0: mean of all heads: normalized_entropy 0.24 and 0.45",
+        "step 0: mean of all heads: normalized_entropy 0.24 and 0.45; top_1 0.92 and 0.80; first_token 0.92 and 0.80",
         "step 0: largest of all heads: normalized_entropy 0.24 and 0.65",
-        "step 0: smallest of all heads: top_1 0.92 and 0.68",
+        "step 0: smallest of all heads: top_1 0.92 and 0.68; first_token 0.92 and 0.68",
+        "verdicts of the first run alone: none",
+        "verdicts of the second run alone: none",
     ]
     assert command("watch", "compare", store, store, "--json") == 0
     assert json.loads(capsys.readouterr().out) == []

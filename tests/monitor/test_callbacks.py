@@ -33,7 +33,7 @@ def hugging_face_trainer(folder, *, callback=None, steps: int = 6, model=None):
         report_to=[],
         save_strategy="steps",
         save_steps=4,
-        logging_steps=1,
+        logging_steps=3,
         disable_tqdm=True,
         use_cpu=True,
         gradient_accumulation_steps=2,
@@ -62,15 +62,30 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     assert looks["step"].values.tolist() == [0, 2, 4, 6]
     assert looks["module"].values.tolist() == ["transformer.h.0.attn", "transformer.h.1.attn"]
     logged = {entry["step"]: entry["loss"] for entry in watched.state.log_history if "loss" in entry}
-    np.testing.assert_array_equal(looks["loss"], [np.nan, *(logged[step - 1] for step in (2, 4, 6))])  # the last logged
+    np.testing.assert_array_equal(looks["loss"], [np.nan, np.nan, logged[3], logged[6]])  # the last that was logged
     np.testing.assert_allclose(looks["learning_rate"], [5e-5 * (1 - step / 6) for step in (0, 2, 4, 6)])
     assert callback.watch is not None
     assert callback.watch.verdicts == ss.judge_heads(looks)
 
+    from transformers import TrainerCallback
+
+    class Interrupt(TrainerCallback):
+        step: int | None
+
+        def on_step_end(self, args, state, control, **_) -> None:
+            if state.global_step == self.step:
+                raise KeyboardInterrupt
+
     again = ss.TrainerWatch(probe={"input_ids": IDS[:2]}, every=2, store=tmp_path / "a.zarr")
     resumed = hugging_face_trainer(tmp_path / "watched", callback=again, steps=10)
-    with pytest.warns(UserWarning, match="snapshots up to step 6; those after step 4 are kept, and recording goes on"):
-        resumed.train(resume_from_checkpoint=str(tmp_path / "watched" / "checkpoint-4"))
+    resumed.add_callback(interrupt := Interrupt())
+    checkpoint, kept = str(tmp_path / "watched" / "checkpoint-4"), "snapshots up to step 6; those after step 4 are kept"
+    interrupt.step = 5  # as in a notebook, where the same trainer then goes on
+    with pytest.warns(UserWarning, match=kept), pytest.raises(KeyboardInterrupt):
+        resumed.train(resume_from_checkpoint=checkpoint)
+    interrupt.step = None
+    with pytest.warns(UserWarning, match=kept):
+        resumed.train(resume_from_checkpoint=checkpoint)
     assert read_snapshots(tmp_path / "a.zarr")["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
 
 

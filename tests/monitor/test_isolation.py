@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from torch import Tensor, nn
 
 import scansnap as ss
@@ -104,6 +105,19 @@ def test_no_hooks_and_no_gradients_are_left() -> None:
     assert not any(getattr(module, name) for module in model.modules() for name in hooks)
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_numbers_do_not_depend_on_the_default_type() -> None:
+    """Which scripts set to bfloat16 before they make their model."""
+    model = make(lambda: GPT(dropout=0.0))
+    options: dict[str, Any] = {"probe": ids(), "record": tuple(ss.HEAD_QUANTITIES), "errors": "raise"}
+    expected = ss.watch(model, **options).dataset
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = ss.watch(model, **options).dataset
+    finally:
+        torch.set_default_dtype(torch.float32)
+    xr.testing.assert_equal(found, expected)
 
 
 def test_tf32_and_autocast_are_as_they_were() -> None:

@@ -9,6 +9,7 @@ import warnings
 from collections import UserDict, namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,7 @@ def test_one_tensor_for_several_arguments_is_self_attention() -> None:
     assert ss.watch(attention, probe=(x, x.clone(), x)).dataset["attention_kind"].values.tolist() == ["cross"]
 
 
+@pytest.mark.filterwarnings("ignore:windows of repeated tokens are left out")
 def test_models_for_so_many_windows_and_no_others() -> None:
     """Repeated tokens are shown in further windows; where that fails, they are not, and nothing else is lost."""
 
@@ -225,13 +227,6 @@ def test_inference_mode_around_a_watch_or_a_look() -> None:
     watched(ids()).sum().backward()
 
 
-def test_a_model_without_values_is_a_sentence() -> None:
-    with torch.device("meta"):
-        empty = GPT()
-    with pytest.raises(ss.InputError, match="GPT is on the meta device, without values: load its weights first"):
-        ss.watch(empty, probe=ids())
-
-
 def test_a_module_that_holds_its_watch_can_be_copied(tmp_path: Path) -> None:
     watched = model()
     watched.watch = ss.watch(watched, probe=ids(), every=1, store=tmp_path / "a.zarr", errors="raise")
@@ -252,6 +247,60 @@ def test_a_function_may_show_other_windows_at_each_look() -> None:
     windows[0] = 5
     watch.step()
     assert np.isfinite(watch.dataset["entropy"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "are_left"),
+    [
+        (lambda gpt: setattr(gpt.blocks[0], "attn", nn.Identity()), [False, True]),
+        (lambda gpt: setattr(gpt, "blocks", gpt.blocks[:1]), [True, False]),
+        (lambda gpt: setattr(gpt, "blocks", gpt.blocks[:0]), [False, False]),
+    ],
+    ids=["replaced", "removed", "all removed"],
+)
+def test_a_layer_that_attends_no_longer_is_said(change: Callable[[Any], object], are_left: list[bool]) -> None:
+    watched = model()
+    watch = ss.watch(watched, probe=ids(), every=1)
+    change(watched)
+    gone = (
+        rf"blocks\.{are_left.index(False)}\.attn{'' if any(are_left) else r' .and 1 more.'} was not captured: make ano"
+    )
+    with pytest.warns(UserWarning, match=rf"the snapshot at step 1 is not whole \(the attention of {gone}"):
+        watch.step()
+    snapshot = watch.dataset.isel(step=1)
+    assert snapshot["status"].item() == "partial"
+    for name in ("entropy", "finite"):
+        assert np.isfinite(snapshot[name]).all("head").values.tolist() == are_left
+    assert {verdict.layer for verdict in watch.verdicts} <= {i for i, is_left in enumerate(are_left) if is_left}
+
+
+class OfCache(GPT):
+    """Appends its tokens to a cache, as a key-value cache grows with each call."""
+
+    def forward(self, ids: Tensor, cache: Any) -> Tensor:  # type: ignore[override]
+        cache.tokens = torch.cat([cache.tokens, ids], 1)
+        return super().forward(cache.tokens)
+
+
+@pytest.mark.filterwarnings("ignore:windows of repeated tokens are left out")
+def test_what_the_model_changes_of_its_arguments_is_as_before_at_the_next_snapshot() -> None:
+    cache = SimpleNamespace(tokens=ids(length=3))
+    watch = ss.watch(OfCache(dropout=0.0), probe=(ids(), cache), every=1, errors="raise")
+    watch.step()
+    assert cache.tokens.shape == (3, 3)
+    np.testing.assert_array_equal(watch.dataset["entropy"][1], watch.dataset["entropy"][0])
+
+
+def test_a_model_that_cannot_be_checked_is_said() -> None:
+    generator = torch.Generator().manual_seed(0)  # which nobody restores
+
+    class Noisy(GPT):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(torch.randint(23, ids.shape, generator=generator))
+
+    watch = ss.watch(Noisy(), probe=ids(), every=1)
+    with pytest.warns(UserWarning, match="2 of 2 attention modules captured; not checked, since the model returns som"):
+        watch.step()
 
 
 def test_another_number_of_heads_is_a_missing_look_with_a_sentence() -> None:

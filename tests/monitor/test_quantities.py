@@ -54,7 +54,7 @@ def slow(logits: Tensor, tokens: Tensor | None, real: Tensor | None = None) -> d
                 row = {s: z for s, z in enumerate(logits[b, h, t].tolist()) if z > -math.inf}
                 total = math.fsum(math.exp(z) for z in row.values())
                 p = {s: math.exp(z) / total for s, z in row.items()}
-                numbers.setdefault("largest_logit", []).append(max(row.values()))
+                numbers.setdefault("largest_logit", []).append(abs(max(row.values())))
                 if len(row) < 2:
                     continue
                 entropy = -math.fsum(x * math.log(x) for x in p.values())
@@ -133,10 +133,10 @@ def test_a_learned_sink_takes_its_share() -> None:
         np.testing.assert_allclose(looks[name], expected(name, slow(logits, None)[name]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["position_ids", "document_ids"])
+@pytest.mark.parametrize("name", ["position_ids", "document_ids", "cu_seqlens"])
 def test_packed_documents(name: str) -> None:
     """The first token of each row's own document is the possible sink; a head on it has not collapsed."""
-    starts = torch.tensor([[0, 5, 9], [0, 3, 10]])
+    starts = torch.tensor([[0, 5, 9], [0, 3, 10]])[: 1 if name == "cu_seqlens" else 2]
 
     class OnFirst(nn.Module):
         def forward(self, input_ids: Tensor, **documents: Tensor) -> Tensor:
@@ -150,8 +150,10 @@ def test_packed_documents(name: str) -> None:
 
     t = torch.arange(LENGTH)
     number = (t >= starts[..., None]).sum(1)
-    given = {"document_ids": number, "position_ids": t - starts.gather(1, number - 1)}[name]
-    watch = ss.watch(OnFirst(), probe={"input_ids": ids(2, LENGTH), name: given}, rows=None, errors="raise")
+    boundaries = torch.tensor([*starts[0].tolist(), LENGTH], dtype=torch.int32)
+    given = {"document_ids": number, "position_ids": t - starts.gather(1, number - 1), "cu_seqlens": boundaries}[name]
+    probe = {"input_ids": ids(len(starts), LENGTH), name: given}
+    watch = ss.watch(OnFirst(), probe=probe, rows=None, errors="raise")
     assert watch.dataset["first_token"].item() == pytest.approx(1.0, abs=1e-6)
     assert {verdict.name for verdict in watch.verdicts} == {"sink", "sparse"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -21,8 +21,6 @@ from scansnap.monitor.store import BLOCK, SnapshotStore, read_snapshots
 from scansnap.results.provenance import FORMAT
 from scansnap.storage.folder import CheckedFolder
 from tests.monitor.looks import join, missing, series, softmax
-
-ROOT = Path(__file__).parents[2]
 
 
 def looks(count: int) -> list[xr.Dataset]:
@@ -107,6 +105,9 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
     file.append(parts[1])  # the disk has space again
     file.append(parts[2])
     assert read_snapshots(tmp_path / "a.zarr").load().equals(join(parts))
+    shutil.rmtree(tmp_path / "a.zarr")
+    with pytest.raises(ss.StoreError, match="the snapshots before step 30 were deleted with it"):
+        file.append(parts[2].assign_coords(step=[30]))
 
 
 class Killed(BaseException):
@@ -177,11 +178,10 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
 
 
 WRITER = """
-import sys
-from tests.monitor.test_store import looks
+import pickle, sys
 from scansnap.monitor.store import SnapshotStore
 file = SnapshotStore(sys.argv[1])
-parts = looks(400)
+parts = pickle.load(open(sys.argv[2], "rb"))
 for part in parts[0 if file.last_step is None else file.last_step // 10 + 1 :]:
     file.append(part)
     print(file.last_step, flush=True)
@@ -191,11 +191,12 @@ for part in parts[0 if file.last_step is None else file.last_step // 10 + 1 :]:
 def test_killed_while_it_is_read(tmp_path) -> None:
     """Two processes write and are killed while this one keeps reading."""
     path = tmp_path / "a.zarr"
-    expected = join(looks(400))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    parts = looks(400)
+    expected = join(parts)
+    (tmp_path / "parts.pickle").write_bytes(pickle.dumps(parts))
     for _ in range(2):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", WRITER, str(path), str(tmp_path / "parts.pickle")], stdout=subprocess.PIPE, text=True
         )
         assert writer.stdout is not None
         assert writer.stdout.readline()  # it has begun

@@ -51,8 +51,9 @@ def test_what_it_shows(tmp_path, parts) -> None:
     (row,) = [line for line in lines if line.startswith("layer 0")]
     shares = parts[2]["normalized_entropy"].values[0, 0]
     assert row.split()[2:] == [short(value) for value in shares]
-    assert lines[2] == "heads by verdict: 1 collapsed; 1 uniform; 1 sink; 1 sparse"
-    assert lines[3].startswith("alarm: layer 0, head 2: collapsed since step 100: 99.")  # before the map
+    assert lines[2] == "heads with an alarm: 1 of 3; heads on a single key: 1 of 3"
+    assert lines[3] == "heads by verdict: 1 collapsed; 1 uniform; 1 sink; 1 sparse"
+    assert lines[4].startswith("alarm: layer 0, head 2: collapsed since step 100: 99.")  # before the map
     severities = [line.split()[0] for line in lines if line.startswith(("alarm", "notice", "pattern"))]
     assert severities == sorted(severities)
     assert "\x1b" not in text  # a file has no colors
@@ -103,9 +104,6 @@ def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:
     assert "snapshot 4 at step 150" in console.file.getvalue()
 
 
-def test_refusals(tmp_path, parts) -> None:
-    write(tmp_path / "a.zarr", parts)
-    with pytest.raises(ss.InputError, match="unknown quantity 'entrophy': did you mean 'entropy'"):
-        printed(tmp_path / "a.zarr", "entrophy")
+def test_no_snapshots_yet(parts) -> None:
     with pytest.raises(ss.InputError, match="there are no snapshots yet"):
         view(parts[0].isel(step=slice(0)), "entropy", "")

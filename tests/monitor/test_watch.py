@@ -25,6 +25,8 @@ from scansnap.monitor.snapshot import PendingSnapshot
 from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
+from tests.monitor.looks import GPT as Given
+from tests.monitor.looks import anywhere, even, first
 from tests.monitor.small_models import GPT, LENGTH, TOKENS, ByHand, ids
 
 
@@ -67,12 +69,15 @@ class Handmade(nn.Module):
 
 def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced() -> None:
     handmade = Handmade()
-    watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
-    watch.every = 50
-    for use in (watch.step, watch.snapshot, lambda: watch.seen, watch.close):
-        with pytest.raises(InputError, match=r"no attention was captured in Handmade.*watch.attention\(module\)"):
+    said = r"no attention was captured in Handmade.*watch.attention\(module\)"
+    with pytest.warns(UserWarning, match=said):  # before the training begins
+        watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=50)
+    for use in (watch.step, watch.snapshot, lambda: watch.seen):
+        with pytest.raises(InputError, match=said):
             use()
-    watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
+    watch.close()  # it has been said
+    with pytest.warns(UserWarning, match=said):
+        watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
     watch.attention(*handmade.layers)
     watch.step()
     assert watch.seen == ("layers.0", "layers.1")
@@ -430,6 +435,7 @@ def test_a_closed_watch_refuses_steps() -> None:
         ({"rows": 0}, "rows is 0: give .* number from 1"),
         ({"errors": "ignore"}, "unknown errors"),
         ({"model": "model"}, r"give a torch\.nn\.Module"),
+        ({"model": GPT().to("meta")}, "GPT is on the meta device, without values: load its weights first"),
         ({"probe": (ids(), 1, 2)}, r"GPT cannot be run on the probe \(.*\): give what it is called with"),
         ({"probe": [ids(), torch.zeros(3)]}, r"GPT cannot be run on the probe \("),  # a loader's inputs and targets
         ({"probe": []}, "probe"),
@@ -437,6 +443,7 @@ def test_a_closed_watch_refuses_steps() -> None:
         ({"probe": "text"}, "the probe is text: tokenize it first"),
         ({"probe": ids().numpy()}, r"give torch\.from_numpy\(\.\.\.\) of it"),
         ({"probe": ids(3, 1)}, "the probe has one token"),
+        ({"record": ()}, "record is empty: name at least one quantity"),
         ({"record": ("entropi",)}, "did you mean 'entropy'"),
         ({"record": ("entropy", "entropy")}, "twice"),
         ({"tokens": ["a", "b"]}, r"tokens has no word for the token \d+ \(.* index out of range\)"),
@@ -498,6 +505,20 @@ def test_new_alarms_are_told_once() -> None:
         ending.step()
 
 
+def test_a_new_alarm_says_what_explained_it_before() -> None:
+    """The second head attends to the first token alone, and then to other keys: it is new at step 2, not at step 1."""
+    given, told = Given(1), list[ss.HeadVerdict]()
+    rng = np.random.default_rng(0)
+    patterns = (even(24), first(24, 0.999), anywhere(24, 0.999, rng))
+    given.show(np.stack([patterns[0], patterns[0]])[None])
+    watch = ss.watch(given, probe=torch.zeros(1, 24, 1), every=1, rows=None, on_alarm=told.extend)
+    for one, other in ((2, 1), (2, 2)):
+        given.show(np.stack([patterns[one], patterns[other]])[None])
+        watch.step()
+    assert [(v.name, v.head, v.since) for v in told] == [("collapsed", 0, 1), ("collapsed", 1, 1)]
+    assert [v.evidence.endswith("; until now it was sink") for v in told] == [False, True]
+
+
 def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:
     """Read back from a store that is continued."""
     gpt = model()
@@ -510,5 +531,5 @@ def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:
     assert "pattern" not in watch.dataset
     np.testing.assert_array_equal(watch.dataset["loss"], [math.nan, 2.0, 2.0])
     assert watch.dataset["learning_rate"].values.tolist() == [0.5, 0.5, 0.25]
-    with pytest.raises(ss.StoreError, match="was begun without 'pattern': give the same record= and pattern="):
+    with pytest.raises(ss.StoreError, match="it lacks pattern; give the same to continue it"):
         ss.watch(gpt, **options | {"pattern": True})

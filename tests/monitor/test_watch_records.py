@@ -106,10 +106,6 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
         ss.watch(model, probe=PROBE, every=4, store=path).close()
 
 
-class OtherClass(GPT):
-    """The same layers under another name."""
-
-
 class OtherNames(nn.Module):
     """The same model, under the names of modules that hold it."""
 
@@ -138,43 +134,34 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
     for other, sentence in (
         ({"model": GPT(layers=3)}, "with layer count 2 and not 3: give the same to continue it, or another store"),
         ({"model": OtherNames()}, r"with module names \['blocks.0.attn', .*and not \['gpt.blocks"),
-        ({"model": OtherClass()}, "with model 'GPT' and not 'OtherClass'"),
+        ({"model": type("OtherClass", (GPT,), {})()}, "with model 'GPT' and not 'OtherClass'"),
         ({"probe": PROBE[:, 1:]}, "with probe 'a tensor of 2 x 12' and not 'a tensor of 2 x 11'"),
         ({"probe": 1 - PROBE % 2}, r"with a probe with the checksum '\w+' and not"),
         ({"tokens": lambda token: "x"}, "with token names .* and not"),
-        ({"record": ("default", "top_5")}, "was begun without 'top_5': give the same record= and pattern="),
-        ({"record": ("entropy",)}, "was begun with 'dormant_rows': give the same record="),
+        ({"record": ("default", "top_5")}, "another record= or pattern=: it lacks top_5; give the same"),
+        ({"record": ("entropy",)}, "it also has dormant_rows, effective_keys, even_weight and 15 more; give"),
     ):
         with pytest.raises(ss.StoreError, match=sentence):
             ss.watch(**{"model": GPT(), "probe": PROBE, **other}, store=path)
     assert read_snapshots(path).load().equals(before)
 
 
-def test_sinks_are_told_of_every_look_and_cannot_end_the_training() -> None:
-    told: dict[int, dict[str, float]] = {}
-    model = GPT()
-    train(
-        model,
-        4,
-        ss.watch(model, probe=PROBE, every=2, sinks=[lambda step, numbers: told.update({step: dict(numbers)})]),
-    )
-    assert list(told) == [0, 2, 4]
-    assert {"entropy/layer_00", "first_token/layer_01", "heads/collapsed"} <= set(told[2])
+def test_a_sink_that_fails_does_not_end_the_training() -> None:
+    told: list[int] = []
 
     def broken(step: int, numbers: object) -> None:
         raise ConnectionError("the dashboard is down")
 
-    told.clear()
     with pytest.warns(UserWarning, match="a sink failed at step 0: the dashboard is down"):
-        ss.watch(model, probe=PROBE, every=1, sinks=[broken, lambda step, numbers: told.update({step: {}})])
-    assert list(told) == [0]  # the others are told all the same
+        ss.watch(GPT(), probe=PROBE, every=1, sinks=[broken, lambda step, numbers: told.append(step)])
+    assert told == [0]  # the others are told all the same
     with pytest.raises(ConnectionError):
-        ss.watch(model, probe=PROBE, sinks=[broken], errors="raise")
+        ss.watch(GPT(), probe=PROBE, sinks=[broken], errors="raise")
 
 
 def test_a_model_before_training_raises_no_alarm() -> None:
-    """Sixty random models, 480 heads: alarms on fewer than 1% of heads, with 99% confidence."""
-    for seed in range(60):
+    """Fifteen random models, 480 heads: alarms on fewer than 1% of heads, with 99% confidence."""
+    for seed in range(15):
         torch.manual_seed(seed)
-        watch = ss.watch(GPT(heads=4), probe=PROBE)
+        watch = ss.watch(GPT(heads=4, layers=8), probe=PROBE)
         assert not [verdict for verdict in watch.verdicts if verdict.severity == "alarm"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from _site.mathml import typeset
 
+from scansnap import HEAD_VERDICTS
 from tests.browser import REQUIRED, Open, opened_pages
 from tests.explorer.test_page_looks import AXE
 
@@ -51,6 +52,13 @@ def test_the_reference_has_types_that_readers_know() -> None:
         text = html.unescape(re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8")))
         internal = r"Annotated|_Buffer|Kind\(|ForwardRef|<function|<factory>|lr_y: Rates|seeds: Seeds|init: Init"
         assert re.findall(internal, text) == [], page.name
+
+
+def test_the_reference_says_of_each_verdict_what_it_means() -> None:
+    text = html.unescape(re.sub(r"<[^>]*>", "", (SITE / "reference" / "watching.html").read_text(encoding="utf-8")))
+    for name in HEAD_VERDICTS:
+        said = re.escape(HEAD_VERDICTS.member(name).meaning.split()[0])
+        assert re.search(rf"{name}\s*: {said}", text), name
 
 
 def test_no_page_loads_anything_from_elsewhere() -> None:

@@ -249,16 +249,22 @@ def _vocabulary(dataset: xr.Dataset) -> set[tuple[int, str]]:
     return set(zip(dataset["token"].values.tolist(), dataset["token_word"].values.tolist(), strict=True))
 
 
+def _s(count: int) -> str:
+    """The ending of a noun after a number."""
+    return "" if count == 1 else "s"
+
+
 def _sentences(shown: Evidence) -> None:
-    echo(f"'{shown.query}' occurs {shown.occurrences:,} times before another token, in {shown.num_tokens:,} tokens")
+    times = f"{shown.occurrences:,} time{_s(shown.occurrences)}"
+    echo(f"'{shown.query}' occurs {times} before another token, in {shown.num_tokens:,} tokens")
     echo("\nWhat follows it:")
     words = [printable(following.word, 40) for following in shown.following]
     width = max(map(len, words))
     for word, following in zip(words, shown.following, strict=True):
-        echo(f"  {word:{width}}  {following.count:9,} times  {following.share:6.1%}")
+        echo(f"  {word:{width}}  {following.count:9,} time{_s(following.count)}  {following.share:6.1%}")
     echo(
-        f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} times, counted once for each "
-        "window that it is in:"
+        f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} time{_s(shown.least)}, "
+        "counted once for each window that it is in:"
     )
     _table("  distinct tokens, which tell what follows", shown.distinct)
     _table("  common tokens, which are there whatever follows", shown.common)
@@ -273,7 +279,8 @@ def _table(title: str, tokens: list[ContextToken]) -> None:
     width = max(map(len, words))
     for word, token in zip(words, tokens, strict=True):
         echo(
-            f"    {word:{width}}  {token.count:9,} times (occurs {token.occurrences:,}); then comes "
-            f"'{printable(token.next_word, 40)}' {token.next_count:,} times, {token.next_share:.0%} (usually "
+            f"    {word:{width}}  {token.count:9,} time{_s(token.count)} (from {token.occurrences:,} "
+            f"occurrence{_s(token.occurrences)}); then comes '{printable(token.next_word, 40)}' {token.next_count:,} "
+            f"time{_s(token.next_count)}, {token.next_share:.0%} (usually "
             f"{token.usual_share:.1%}); distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
         )

@@ -40,8 +40,8 @@ def command(
             "made up."
         ),
     ],
-    text: Annotated[str, typer.Option(help="The column of texts; review.body leads into nested objects.")] = "",
-    label: Annotated[str, typer.Option(help="The column of labels.")] = "",
+    text: Annotated[str, typer.Option(help="The column of texts; review.body leads into nested objects.")] = "text",
+    label: Annotated[str, typer.Option(help="The column of labels.")] = "label",
     test: Annotated[
         str | None,
         typer.Option(help="A second file, such as a test set: which texts are copies, and which findings hold."),
@@ -78,9 +78,6 @@ def command(
     from scansnap.shortcuts.find import shortcuts
     from scansnap.shortcuts.result import check_table, read_baseline, write_baseline
 
-    for name, column in (("--text", text), ("--label", label)):
-        if not column:
-            raise InputError(f"{name} is missing: name a column{_columns(source)}.")
     options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)
     if "test-copies" in failures and test is None:
@@ -121,14 +118,6 @@ def command(
     if reasons:
         echo(f"scansnap: --fail-on: {'; '.join(reasons)}", error=True)
         raise typer.Exit(FAILED)
-
-
-def _columns(source: str) -> str:
-    """The names of the columns of the first file, to choose from."""
-    from scansnap.corpus.sources import TABLES, find_files
-
-    files = find_files(Path(source), TABLES).files if Path(source).exists() else ()
-    return f", one of {', '.join(files[0].columns())}" if files else ""
 
 
 def _failures(fail_on: str | None) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,12 +123,16 @@ def compare(
         bool, typer.Option("--by-rate", help="Align by the sum of the learning rates so far, not by step.")
     ] = False,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, help="The largest difference that counts as none.")
+        float,
+        typer.Option("--tolerance", min=0, help="The largest difference that counts as none; of logits, times 256."),
     ] = 0.1,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Say which heads of two runs differ, from which step on, and in what; those that differ first come first."""
-    from scansnap.monitor.compare import compare_runs
+    """Say which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
+
+    Those that differ first come first.
+    """
+    from scansnap.monitor.compare import compare_runs, verdicts_of_one
     from scansnap.monitor.store import read_snapshots
 
     runs = read_snapshots(first), read_snapshots(second)
@@ -139,10 +144,12 @@ def compare(
     sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
     if sizes[0] != sizes[1]:
         echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")
-    for difference in found:
-        echo(str(difference))
+    for (step, where), differences in groupby(found, lambda difference: (difference.step, difference.where)):
+        echo(f"step {step:,}: {where}: {'; '.join(map(str, differences))}")
     if not found:
         echo(f"no quantity differs by more than {tolerance:g} and stays different until the last common snapshot")
+    for name, (run, other) in (("first", runs), ("second", runs[::-1])):
+        echo(f"verdicts of the {name} run alone: {verdicts_of_one(run, other)}")
 
 
 def demo(
@@ -203,7 +210,7 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
 def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
     """Write the page, and print verdicts."""
     from scansnap.monitor.dataset import split_missing
-    from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
+    from scansnap.monitor.verdicts import by_kind, headline, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
         from scansnap.report.watch_page import write_opened
@@ -220,10 +227,11 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple
         }
         common.echo_json(facts)
         return
-    number = snapshots.sizes["step"]
+    number, kinds = snapshots.sizes["step"], by_kind(snapshots)
     hole = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    echo(f"{number} snapshot{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(snapshots))}")
+    echo(f"{number} snapshot{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(kinds)}")
+    echo(headline(snapshots, kinds))
     if page is not None:
         echo(f"page: {page}   (open it in a browser)")

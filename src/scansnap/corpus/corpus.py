@@ -188,8 +188,8 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
     share, word = tokenizer.share_of(GLUED)
     if share > NOTABLE_SHARE and tokenizer.name == WORDS:
         yield (
-            f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits signs "
-            f"off (--tokenizer {PROSE}, and a new --output if you count)."
+            f"{share:.0%} of the types end in a punctuation mark, as '{printable(word, 40)}': the tokenizer '{PROSE}' "
+            f"splits such marks off (--tokenizer {PROSE}, and a new --output if you count)."
         )
 
 

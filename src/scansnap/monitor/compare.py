@@ -2,7 +2,8 @@
 
 Runs are set beside each other at the same steps, or at the same sums of learning rate times steps, the time in which
 gradient descent moves.  Snapshots of the second run are interpolated to those of the first.  Two heads differ from the
-first snapshot on after which a share of attention differs by more than a tolerance at every later one.
+first snapshot on after which a share of attention differs by more than a tolerance at every later one, or the largest
+logit by more than that share of `ROUNDED`, from which on logits have exploded.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.monitor.dataset import LEARNING_RATE, head_variables, split_missing
+from scansnap.monitor.verdict_rules import ROUNDED
+from scansnap.monitor.verdicts import LayerVerdict, by_kind, judge_heads
 from scansnap.runtime.errors import InputError
 
-SHARES = ("normalized_entropy", "top_1", "first_token", "previous_token", "prefix_matching", "learned_sink")
-"""Quantities between 0 and 1, so that one tolerance fits all."""
+UNITS = {
+    "normalized_entropy": 1.0,
+    "top_1": 1.0,
+    "first_token": 1.0,
+    "previous_token": 1.0,
+    "prefix_matching": 1.0,
+    "learned_sink": 1.0,
+    "largest_logit": ROUNDED,
+}
+"""Quantities that are compared, and the unit of each, so that one tolerance fits all."""
 
 
 @dataclass(frozen=True)
@@ -31,42 +42,55 @@ class Difference:
     second: float
 
     def __str__(self) -> str:
-        return f"step {self.step:,}: {self.where}: {self.quantity} {self.first:.2f} and {self.second:.2f}"
+        return f"{self.quantity} {self.first:,.2f} and {self.second:,.2f}"
 
 
 def compare_runs(
     first: xr.Dataset, second: xr.Dataset, *, by_rate: bool = False, tolerance: float = 0.1
 ) -> tuple[str, list[Difference]]:
-    """What is compared, in words; and the heads that differ, each with the quantity that shows it first.
+    """What is compared, in words; and the heads that differ, each with the quantities that show it first.
 
     Those that differ first come first.  Models with other layers or heads are compared by the mean, the largest and the
     smallest number of all heads.
     """
     runs = [split_missing(run)[0] for run in (first, second)]
-    names = [name for name in SHARES if all(name in head_variables(run) for run in runs)]
+    names = [name for name in UNITS if all(name in head_variables(run) for run in runs)]
     if not names:
-        raise InputError(
-            f"the runs share no quantity that can be compared: record some of {', '.join(SHARES)} in both."
-        )
+        raise InputError(f"the runs share no quantity that can be compared: record some of {', '.join(UNITS)} in both.")
     times = [_times(run, by_rate) for run in runs]
     shared = (times[0] >= times[1][0]) & (times[0] <= times[1][-1])  # snapshots of the first that lie within the second
     if not shared.any():
         raise InputError("the runs have no time in common: compare runs that overlap.")
-    found: dict[str, Difference] = {}
+    found: list[Difference] = []
     for name in names:
         values = [_by_head(run, name, same=runs[0][name].shape[1:] == runs[1][name].shape[1:]) for run in runs]
         for where, ours in values[0].items():
             theirs = np.interp(times[0], times[1], values[1][where])
-            differs = ~(np.abs(ours - theirs) <= tolerance) & np.isfinite(ours) & np.isfinite(theirs)
+            differs = ~(np.abs(ours - theirs) <= tolerance * UNITS[name]) & np.isfinite(ours) & np.isfinite(theirs)
             later = np.flatnonzero(shared & ~differs)
             begin = int(later[-1]) + 1 if len(later) else int(np.flatnonzero(shared)[0])
             if begin < len(shared) and shared[begin]:
                 step = int(runs[0]["step"].values[begin])
-                difference = Difference(step, where, name, float(ours[begin]), float(theirs[begin]))
-                found[where] = min(found.get(where, difference), difference, key=lambda d: d.step)
+                found.append(Difference(step, where, name, float(ours[begin]), float(theirs[begin])))
+    steps = {difference.where: difference.step for difference in sorted(found, key=lambda d: -d.step)}  # the first ones
+    found = [difference for difference in found if difference.step == steps[difference.where]]
     spans = [f"{r.attrs.get('model', '')}, steps {r['step'].values[0]:,} to {r['step'].values[-1]:,}" for r in runs]
     words = f"{spans[0]}, and {spans[1]}: compared at {shared.sum()} snapshots of the first in {', '.join(names)}"
-    return words, sorted(found.values(), key=lambda difference: difference.step)
+    places = list(values[0])
+    return words, sorted(found, key=lambda difference: (difference.step, places.index(difference.where)))
+
+
+def verdicts_of_one(first: xr.Dataset, second: xr.Dataset) -> str:
+    """Which verdicts hold of the first run alone, by layer; of models of other sizes, which hold of no head there."""
+    same = first.sizes["layer"] == second.sizes["layer"] and first.sizes["head"] == second.sizes["head"]
+    theirs = {(v.name, v.layer, v.head) if same else v.name for v in judge_heads(second)}
+    kinds: dict[str, list[str]] = {}
+    for name, layers in by_kind(first).items():
+        for layer in layers:
+            heads = tuple(v for v in layer.heads if ((v.name, v.layer, v.head) if same else name) not in theirs)
+            if heads:
+                kinds.setdefault(name, []).append(LayerVerdict(heads, layer.of).where)
+    return "; ".join(f"{name} ({'; '.join(places)})" for name, places in kinds.items()) or "none"
 
 
 def _times(run: xr.Dataset, by_rate: bool) -> NDArray[np.float64]:

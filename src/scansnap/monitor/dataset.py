@@ -59,63 +59,40 @@ class Snapshot:
         return self
 
 
-@dataclass(frozen=True)
-class Labels:
-    """What the layers and tokens are called, and the attributes of the result."""
-
-    modules: Sequence[str]
-    kinds: Sequence[str]
-    heads: int
-    rows: int
-    keys: int
-    tokens: Sequence[str]  # of the rows of a pattern, which may have more than these
-    attributes: Mapping[str, Any]
-
-
 def make_dataset(
-    labels: Labels, record: Sequence[HeadQuantity], snapshots: Sequence[Snapshot], *, patterns: bool = True
+    template: xr.Dataset, record: Sequence[HeadQuantity], snapshots: Sequence[Snapshot], *, patterns: bool = True
 ) -> xr.Dataset:
-    """The snapshots as a Dataset; NaN where a snapshot failed, or a layer has fewer heads or tokens than others."""
-    shape = len(labels.modules), labels.heads
+    """The snapshots as a Dataset with the coordinates and attributes of `template`, which has no steps.
+
+    It is NaN where a snapshot failed, or a layer has fewer heads or tokens than others.
+    """
+    shape = template.sizes["layer"], template.sizes["head"]
+    described = {quantity.name: (quantity.long_name, quantity.units) for quantity in record}
+    described[FINITE] = "whether all attention logits are finite", "1"
     variables: dict[str, Any] = {
-        quantity.name: (
+        name: (
             HEADS,
-            _stack([snapshot.values.get(quantity.name) for snapshot in snapshots], shape, np.float64),
-            {"long_name": quantity.long_name, "units": quantity.units},
+            _stack([snapshot.values.get(name) for snapshot in snapshots], shape, np.float64),
+            {"long_name": long_name, "units": units},
         )
-        for quantity in record
+        for name, (long_name, units) in described.items()
     }
-    variables[FINITE] = (
-        HEADS,
-        _stack([snapshot.values.get(FINITE) for snapshot in snapshots], shape, np.float64),
-        {"long_name": "whether all attention logits are finite", "units": "1"},
-    )
     for name, long_name in ((LOSS, "loss that was told"), (LEARNING_RATE, "largest learning rate of the optimizer")):
         numbers = np.array([snapshot.scalars.get(name, np.nan) for snapshot in snapshots], np.float64)
         variables[name] = ("step", numbers, {"long_name": long_name, "units": "1"})
     if patterns:
+        shown = template.sizes["row"], template.sizes["key"]
         variables["pattern"] = (
             (*HEADS, "row", "key"),
-            _stack([snapshot.pattern for snapshot in snapshots], (*shape, labels.rows, labels.keys), np.float32),
+            _stack([snapshot.pattern for snapshot in snapshots], (*shape, *shown), np.float32),
             {"long_name": "attention among the first tokens of the first window of the probe", "units": "1"},
         )
-    tokens = [*labels.tokens, *[""] * labels.rows][: labels.rows]
-    return xr.Dataset(
-        variables,
-        coords={
-            "step": ("step", np.array([snapshot.step for snapshot in snapshots], np.int64), {"units": "steps"}),
-            "layer": np.arange(shape[0]),
-            "module": ("layer", np.array(labels.modules, np.str_)),
-            "attention_kind": ("layer", np.array(labels.kinds, "U6")),
-            "head": np.arange(shape[1]),
-            "row": np.arange(labels.rows),
-            "key": np.arange(labels.keys),
-            "token": ("row", np.array(tokens, np.str_)),
-            "status": ("step", np.array([snapshot.status for snapshot in snapshots], "U7")),
-            "reason": ("step", np.array([snapshot.reason for snapshot in snapshots], np.str_)),
-        },
-        attrs=dict(labels.attributes),
-    )
+    of_snapshots = {
+        "step": ("step", np.array([snapshot.step for snapshot in snapshots], np.int64), {"units": "steps"}),
+        "status": ("step", np.array([snapshot.status for snapshot in snapshots], "U7")),
+        "reason": ("step", np.array([snapshot.reason for snapshot in snapshots], np.str_)),
+    }
+    return xr.Dataset(variables, coords={**of_snapshots, **template.coords}, attrs=template.attrs)
 
 
 def head_variables(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -175,7 +152,7 @@ def is_other_model(stored: xr.Dataset, now: Snapshot) -> bool:
     snapshots, _ = split_missing(stored)
     if now.pattern is None or "pattern" not in snapshots or not snapshots.sizes["step"]:
         return False
-    if snapshots["status"].values[-1] == "partial" and not now.reason:
+    if (snapshots[FINITE].values[-1] == 0).any() and not now.reason:
         return True
     first, last = (snapshots["pattern"].isel(step=step).values for step in (0, -1))
     distance = _moved(last, now.pattern)

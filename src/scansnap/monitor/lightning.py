@@ -61,4 +61,4 @@ class LightningWatch(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self.watch is not None:
-            self.watch.__exit__(type(exception))
+            self.watch.close()

@@ -39,6 +39,9 @@ TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels")
 POSITIONS, DOCUMENTS = "position_ids", ("document_ids", "doc_ids", "segment_ids", "sequence_ids", "seq_idx")
 """Keyword arguments that show where the documents of a packed window begin: at position 0, or with another id."""
 
+BOUNDARIES = ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q")
+"""Keyword arguments of variable-length kernels: where each document of the only window begins, and where it ends."""
+
 SHOWN = 48
 """Tokens of the first window whose attention is kept."""
 
@@ -57,11 +60,13 @@ class Piece:
     function: Callable[[nn.Module], Any] | None = None  # calls the model in its own way
 
     def call(self, model: nn.Module) -> None:
-        """Run the model."""
-        if self.function is None:
-            model(*self.args, **self.kwargs)
-        else:
+        """Run the model; what it changes of its arguments, such as a key-value cache, is not changed here."""
+        if self.function is not None:
             self.function(model)
+            return
+        tensors = {id(tensor): tensor for _, tensor in _tensors(self.args, self.kwargs)}  # which are not copied
+        args, kwargs = copy.deepcopy((self.args, self.kwargs), tensors)
+        model(*args, **kwargs)
 
 
 class Probe:
@@ -237,8 +242,13 @@ class Probe:
                 if name != POSITIONS:
                     is_first = torch.ones_like(value, dtype=torch.bool)
                     is_first[:, 1:] = value[:, 1:] != value[:, :-1]
-                places = torch.arange(length, device=value.device)
-                return torch.where(is_first, places, 0).cummax(1).values.expand(batch, -1)
+            elif name in BOUNDARIES and value.ndim == 1 and batch == 1:
+                is_first = torch.zeros(1, length + 1, dtype=torch.bool, device=value.device)
+                is_first = is_first.index_fill(1, value.long().clamp(0, length), True)[:, :length]
+            else:
+                continue
+            places = torch.arange(length, device=value.device)
+            return torch.where(is_first, places, 0).cummax(1).values.expand(batch, -1)
         return None
 
     def key_tokens(self, piece: Piece, batch: int, length: int) -> Tensor | None:
@@ -267,11 +277,9 @@ class Probe:
     def _with_repeated(self, call: Any, count: int) -> tuple[Any, int]:
         """The call with windows of repeated tokens after its own."""
         number = max(1, count // PER_REPEATED)
-        if not self.repeats or self.batch_dim is None or self.token_ids() is None:
+        dim, ids = self.batch_dim, self.token_ids()
+        if not self.repeats or dim is None or ids is None or any(name in BOUNDARIES for name, _ in _tensors(*call)):
             return call, 0
-        dim = self.batch_dim
-        ids = self.token_ids()
-        assert ids is not None
 
         def extend(name: str, value: Tensor) -> Tensor:
             tail = value.narrow(dim, 0, 1).expand(*(number if i == dim else -1 for i in range(value.ndim)))

@@ -334,7 +334,7 @@ def entropy(rows: Rows) -> Tensor:
 @built_in(long_name="entropy of attention relative to the largest that its row allows", default=True)
 def normalized_entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
-    return rows.of_more_than(1, rows.entropy / rows.keys.log())
+    return rows.of_more_than(1, rows.entropy / rows.keys.to(rows.entropy.dtype).log())
 
 
 @built_in(long_name="effective number of keys 1/Σp², mean over rows of more than one key", default=True)
@@ -358,13 +358,17 @@ def top_5(rows: Rows) -> Tensor:
 @built_in(long_name="weight of each key if attention were even, mean over rows of more than one key", default=True)
 def even_weight(rows: Rows) -> Tensor:
     """1/n_t: what the weights on single keys are to be compared with."""
-    return rows.of_more_than(1, 1 / rows.keys)
+    return rows.of_more_than(1, 1 / rows.keys.to(rows.weights.dtype))
 
 
-@built_in(long_name="largest attention logit before softmax", reduction="max", default=True)
+@built_in(long_name="size of a row's largest attention logit before softmax", reduction="max", default=True)
 def largest_logit(rows: Rows) -> Tensor:
-    """max_s z_ts, after the scale and soft-capping; over the rows that are measured."""
-    return rows.of_more_than(0, rows.logits.amax(-1))
+    """|max_s z_ts|, after the scale and soft-capping; the largest of the rows that are measured.
+
+    Rounding changes the weights by the size of the logits near a row's maximum, whatever their sign: a row at -1,000 is
+    rounded as badly as one at 1,000, and keys far below the maximum have no weight.
+    """
+    return rows.of_more_than(0, rows.logits.amax(-1).abs())
 
 
 @built_in(long_name="attention on the first token, mean over rows of more than one key", default=True)
@@ -595,6 +599,8 @@ def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]
         member for wanted in record for member in (default if wanted == "default" else [HEAD_QUANTITIES.member(wanted)])
     ]
     names = [member.name for member in members]
+    if not names:
+        raise InputError('record is empty: name at least one quantity, or "default".')
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"record has '{name}' twice: name each quantity once.")

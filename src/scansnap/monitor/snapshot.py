@@ -142,9 +142,10 @@ class SnapshotPass:
         self.streams = SideStreams(probe.device)
         self.reductions = Reductions(record, len(layers), most_heads(layers), probe.device)
         shape = len(layers), most_heads(layers), *pattern_shape(layers)
-        self.pattern = torch.full(shape, math.nan, device=probe.device)
+        self.pattern = torch.full(shape, math.nan, dtype=torch.float32, device=probe.device)
         self._number = {name: i for i, name in enumerate(layers)}
         self._captured: set[str] = set()  # in this pass
+        self.absent = set(layers)  # layers that no pass has captured
 
     def start(self, piece: Piece) -> None:
         """Begin a pass over this piece."""
@@ -154,6 +155,7 @@ class SnapshotPass:
     def add(self, name: str, call: AttentionCall) -> None:
         """Measure a call."""
         self._captured.add(name)
+        self.absent.discard(name)
         if self.failure is not None:
             return
         try:
@@ -327,6 +329,8 @@ class SnapshotTaker:
         self._settings: dict[str, Any] = {}  # of the configurations of a Hugging Face model during a snapshot
         self._origin: int | None = None  # the layer that was the first whose logits were not finite
         self._failures: dict[str, QuantityError] = {}  # of the last snapshot that was not a replay
+        self._absent: set[str] = set()  # layers that were not captured in it
+        self.varies = False  # whether the model returns something else each time it runs, so that nothing is checked
         self._replay = GraphReplay(self._model, probe.device)
 
     def find_layers(self) -> None:
@@ -348,7 +352,8 @@ class SnapshotTaker:
         by_function = captured & {name for name, a in self._announced_names().items() if a.queries_and_keys is not None}
         if by_function:
             words += f", {len(by_function)} of them by your function, which cannot be checked"
-        return words + (f"; not captured: {', '.join(self.not_captured)}" if self.not_captured else "")
+        words += f"; not captured: {', '.join(self.not_captured)}" if self.not_captured else ""
+        return words + ("; not checked, since the model returns something else each time" if self.varies else "")
 
     def _announced_names(self) -> dict[str, AnnouncedModule]:
         """The modules that were announced, by name."""
@@ -430,7 +435,10 @@ class SnapshotTaker:
                 "modules that compute it with watch.attention(module) before the first step."
             )
         difference = untouched and untouched.first_difference(outputs)
-        if not self._anywhere(bool(difference)) or self._anywhere(self._varies(piece, untouched)):
+        if not self._anywhere(bool(difference)):
+            return None
+        self.varies = self._anywhere(self._differs_again(piece, untouched))
+        if self.varies:
             return None
         name, error = difference or ("another process", math.nan)
         name = next((layer for layer in self.layers if _is_inside(name, layer)), name)
@@ -459,7 +467,7 @@ class SnapshotTaker:
                 free_gathered(self._model)
         return outputs
 
-    def _varies(self, piece: Piece, untouched: OutputRecorder | None) -> bool:
+    def _differs_again(self, piece: Piece, untouched: OutputRecorder | None) -> bool:
         """Whether the model returns something else when it is run again, so that a difference says nothing."""
         again = self._run_untouched(piece)
         return untouched is None or again is None or untouched.first_difference(again) is not None
@@ -510,6 +518,7 @@ class SnapshotTaker:
             projected = self._measure_projections(snapshot.reductions)
         repeat = any(quantity.sample == "repeated" for quantity in self.record)
         effects, _ = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
+        self._absent = snapshot.absent
         values = snapshot.reductions.values()
         for number, layer, numbers in projected:
             values[number, layer, : len(numbers)] = numbers
@@ -562,10 +571,12 @@ class SnapshotTaker:
         """What all processes have measured: quantities, patterns, and which heads have logits that are not finite."""
         heads, number = most_heads(self.layers), {name: i for i, name in enumerate(self.layers)}
         values = torch.full((len(self.record), len(number), heads), math.nan, dtype=torch.float64)
-        pattern = torch.full((len(number), heads, *pattern_shape(self.layers)), math.nan)
+        pattern = torch.full((len(number), heads, *pattern_shape(self.layers)), math.nan, dtype=torch.float32)
         is_bad = torch.zeros((len(number), heads), dtype=torch.bool)
         own = [(layer.name, layer.heads, layer.share[0]) for layer in self._own.values()]
-        for layers, (their_values, their_pattern, are_bad) in reversed(gather((own, [t.cpu() for t in measured]))):
+        parts = gather((own, [t.cpu() for t in measured], self._absent))
+        self._absent = set[str]().union(*(absent for _, _, absent in parts))
+        for layers, (their_values, their_pattern, are_bad), _ in reversed(parts):
             for i, (name, count, place) in enumerate(layers):
                 where = number[name], slice(place * count, (place + 1) * count)
                 values[:, *where] = their_values[:, i, :count]
@@ -581,7 +592,10 @@ class SnapshotTaker:
     def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Snapshot:
         finite, reason = np.where(is_bad.cpu().numpy(), 0.0, 1.0), ""
         for row, layer in zip(finite, self.layers.values(), strict=True):
-            row[layer.heads :] = math.nan
+            row[0 if layer.name in self._absent else layer.heads :] = math.nan
+        if absent := [name for name in self.layers if name in self._absent]:
+            more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+            reason = f"the attention of {absent[0]}{more} was not captured: make another watch if the model has changed"
         bad = np.flatnonzero((finite == 0).any(1)).tolist()
         self._origin = self._origin if self._origin in bad else bad[0] if bad else None
         if self._origin is not None:

@@ -100,6 +100,12 @@ def _facts(snapshots: xr.Dataset) -> dict[str, Any]:
     return facts | {f"{name} names": values.values.tolist() for name, values in labels.items()}
 
 
+def _listed(names: set[str]) -> str:
+    """The first names, and how many more there are."""
+    first = ", ".join(sorted(names)[:3])
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
+
+
 class SnapshotStore:
     """A store that one process appends snapshots to; an existing one is continued.
 
@@ -144,8 +150,9 @@ class SnapshotStore:
                 with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
                     self._merge()
         except OSError as error:
+            are_kept = "are kept" if self.path.exists() else "were deleted with it"
             raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error}; the snapshots before step {step:,} are kept."
+                f"cannot write {self.path}: {error.strerror or error}; the snapshots before step {step:,} {are_kept}."
             ) from None
 
     def _merge(self) -> None:
@@ -176,10 +183,13 @@ class SnapshotStore:
                     f"{self.path} holds snapshots with {name} {short_repr(there)} and not {short_repr(here)}: give the "
                     "same to continue it, or another store."
                 )
-        for name in sorted(set(map(str, stored.variables)) ^ set(map(str, snapshot.variables))):
+        old, new = ({str(name) for name in dataset.data_vars} for dataset in (stored, snapshot))
+        differences = {"also has": old - new, "lacks": new - old}
+        told = [f"it {word} {_listed(names)}" for word, names in differences.items() if names]
+        if told:
             raise StoreError(
-                f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': give the same "
-                "record= and pattern= to continue it, or another store."
+                f"{self.path} was begun with another record= or pattern=: {', and '.join(told)}; give the same to "
+                "continue it, or another store."
             )
 
     def close(self) -> None:

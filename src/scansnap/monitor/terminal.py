@@ -19,7 +19,7 @@ from rich.text import Text
 from scansnap.monitor.dataset import recorded_quantities, split_missing
 from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.verdict_rules import Severity
-from scansnap.monitor.verdicts import LayerVerdict, by_kind, in_words, unjudged_verdicts
+from scansnap.monitor.verdicts import LayerVerdict, by_kind, headline, in_words, unjudged_verdicts
 from scansnap.runtime.errors import InputError, printable, unknown
 from scansnap.storage.folder import MANIFEST
 
@@ -73,12 +73,12 @@ def view(snapshots: xr.Dataset, quantity: str, heading: str) -> RenderableType:
             _text(f"missing snapshots: {len(missing)}, the last at step {step:,} ({reason})", STYLES["notice"])
         )
     kinds = by_kind(snapshots)
-    parts.append(_text(f"heads by verdict: {in_words(kinds)}"))
+    parts += [_text(headline(snapshots, kinds), "bold"), _text(f"heads by verdict: {in_words(kinds)}")]
     alarms = {name: layers for name, layers in kinds.items() if layers[0].heads[0].severity == "alarm"}
     for name, layers in alarms.items():
         for layer in layers[:SHOWN]:
-            evidence = f"{layer.where}: {name} since step {layer.first.since:,}: {layer.first.evidence}"
-            parts.append(_text(f"alarm: {evidence}", STYLES["alarm"]))
+            words = f"alarm: {layer.where}: {name} since step {layer.since}: {layer.evidence}"
+            parts.append(_text(words, STYLES["alarm"]))
         if rest := _beyond(layers):
             parts.append(_text(f"alarm: {rest} more heads: {name}", STYLES["alarm"]))
     if measured.sizes["step"]:
@@ -167,15 +167,14 @@ def short(value: float) -> str:
 
 
 def _table(kinds: Mapping[str, Sequence[LayerVerdict]]) -> Table:
-    """The evidence for the first head of some layers of each kind of verdict, and the number of the others."""
+    """The evidence for a head of some layers of each kind of verdict, and the number of the others."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
     for title in ("", "where", "verdict", "since", "evidence"):
         table.add_column(title, no_wrap=title != "evidence")
     for name, layers in kinds.items():
         style = STYLES[layers[0].heads[0].severity]
         for layer in layers[:SHOWN]:
-            verdict = layer.first
-            words = (verdict.severity, layer.where, name, f"{verdict.since:,}", verdict.evidence)
+            words = (layer.heads[0].severity, layer.where, name, layer.since, layer.evidence)
             table.add_row(*(_text(word, style) for word in words))
         if rest := _beyond(layers):
             table.add_row("", Text(f"{rest} more heads", style="dim"), _text(name, "dim"))

@@ -5,6 +5,7 @@ trainer.add_callback(ss.TrainerWatch(probe=batch, store="attention.zarr"))
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Unpack
 
 from torch import nn
@@ -25,7 +26,8 @@ class TrainerWatch(TrainerCallback):
     """Watches the model that a `Trainer` trains, with its steps.
 
     It takes the arguments of `ss.watch` except the model; tokens have the names that the trainer's tokenizer gives
-    them.  Its attribute `watch` is the watch, from the beginning of training.
+    them.  A snapshot has the loss that the trainer logged last, so let it log as often as snapshots are taken
+    (`logging_steps`, 500 by default).  Its attribute `watch` is the watch, from the beginning of training.
 
     >>> import torch
     >>> callback = ss.TrainerWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(..., callbacks=[callback])
@@ -38,6 +40,8 @@ class TrainerWatch(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
+        if self.watch is not None:  # of a training that was interrupted
+            self.watch.close()
         model, decode = kwargs["model"], getattr(kwargs.get("processing_class"), "decode", None)
         assert isinstance(model, nn.Module)
         usual: WatchOptions = {"start": state.global_step}
@@ -52,8 +56,19 @@ class TrainerWatch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         assert self.watch is not None
-        losses = [logged["loss"] for logged in state.log_history[-1:] if "loss" in logged]
-        self.watch.step(state.global_step, loss=losses[0] if losses else None)
+        if not control.should_log:  # or else the loss is logged next
+            self.watch.step(state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float] | None = None,
+        **kwargs: object,
+    ) -> None:
+        if self.watch is not None and logs is not None and "loss" in logs:
+            self.watch.step(state.global_step, loss=logs["loss"])
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

@@ -57,7 +57,7 @@ square root of the keys it may see."""
 
 ROUNDED = 256.0
 """Logits have exploded if bfloat16, whose numbers have 8 bits, rounds them by up to 256 * 2^-8 = 1: a weight is then
-wrong by up to a factor of e."""
+wrong by up to a factor of e before it is normalized.  That is so of negative logits too."""
 
 RISING = 32.0
 """Growth is followed from here, where rounding is wrong by an eighth; below, logits grow fast in any early training."""
@@ -174,6 +174,11 @@ def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArr
     return np.divide(weight - even, 1 - even, out=np.full_like(weight, np.nan), where=even < 1)
 
 
+def _at_most(share: float) -> str:
+    """A bound in words; one that would be rounded to 0% is not."""
+    return "under 0.5%" if share < 0.005 else f"at most {share:.0%}"
+
+
 def _most(head: HeadHistory, share: NDArray[np.float64], evidence: str) -> Judgment | None:
     """That a share is at least `MOST`, or nearly so at one snapshot."""
     return head.as_long_as(share >= MOST, evidence, nearly=share >= NEARLY * MOST)
@@ -222,29 +227,33 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
     the line reaches `ROUNDED` before the run is twice as long.
     """
     logits, now = head["largest_logit"], head.now("largest_logit")
+    growth = _growth(head.steps, logits)
+    if growth is None and now < NEARLY * ROUNDED:
+        return None  # as for most heads: when it held before need not be found
     holds = logits >= ROUNDED
     for i in np.flatnonzero((logits >= RISING) & ~holds):
         holds[i] = _growth(head.steps[: i + 1], logits[: i + 1]) is not None
-    growth = _growth(head.steps, logits)
     if growth is None:
         evidence = (
-            f"its largest logit is {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e"
+            f"its largest logit has the size {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of "
+            "up to e"
         )
     else:
         begin, left = growth
         evidence = (
-            f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}"
-            f"{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}"
+            f"its largest logit has the size {now:.0f}, {now / logits[begin]:.1f} times that of step "
+            f"{head.steps[begin]:,}{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} "
+            f"step{'' if left == 1 else 's'}"
         )
     return head.as_long_as(holds, evidence, nearly=logits >= NEARLY * ROUNDED)
 
 
 def _factors(head: HeadHistory, begin: int) -> str:
-    """By how much norms and alignment of queries and keys have grown, if they are recorded."""
+    """What norms and alignment of queries and keys were and are, if they are recorded."""
     names = ("query_norm", "key_norm", "alignment")
     if not set(names) <= set(head.values):
         return ""
-    grown = [f"{name.replace('_', ' ')} {head.now(name) / head[name][begin]:.1f} times" for name in names]
+    grown = [f"{name.replace('_', ' ')} {head[name][begin]:.2g} to {head.now(name):.2g}" for name in names]
     return f" ({', '.join(grown)})"
 
 
@@ -261,20 +270,19 @@ def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int,
 @HEAD_VERDICTS.register("collapsed")
 @head_verdict("alarm", needs=("top_1", "even_weight", "entropy"))
 def collapsed(head: HeadHistory) -> Judgment | None:
-    """All attention on one key in each row, a key that has no name of its own.
+    """All attention on one key in each row, a key that no other verdict names.
 
     A head that attends to the first or to the previous token is one-hot too, but that is what it does: it has another
     verdict, and no alarm.
     """
-    if _has_named_key(head):
-        return None
     share = beyond_even(head["top_1"], head["even_weight"])
-    return head.as_long_as(
+    judgment = head.as_long_as(
         share >= ONE_KEY,
         f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
-        f"{head.now('entropy'):.2g} nats; at most {2 * (1 - share[-1]):.0%} of the gradient still reaches its logits",
+        f"{head.now('entropy'):.2g} nats; {_at_most(2 * (1 - share[-1]))} of the gradient still reaches its logits",
         nearly=share >= NEARLY * ONE_KEY,
     )
+    return None if judgment is None or _has_named_key(head) else judgment
 
 
 @HEAD_VERDICTS.register("uniform")
@@ -326,7 +334,7 @@ def frozen(head: HeadHistory) -> Judgment | None:
     share = snap.later_rate / snap.peak_rate
     evidence = (
         f"its attention moved by up to {snap.peak_rate:.2g} per step (around step {snap.peak_step:,.6g}), and since "
-        f"step {snap.step:,.6g} by at most {share:.0%} of that ({snap.later_records} snapshots)"
+        f"step {snap.step:,.6g} by {_at_most(share)} of that ({snap.later_records} snapshots)"
     )
     return Judgment(int(snap.step), evidence)
 

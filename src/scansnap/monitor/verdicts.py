@@ -11,7 +11,15 @@ import numpy as np
 import xarray as xr
 
 from scansnap.monitor.dataset import HEADS, LEARNING_RATE, head_variables, split_missing
-from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, Judgment, Severity, VerdictRule
+from scansnap.monitor.verdict_rules import (
+    HEAD_VERDICTS,
+    ONE_KEY,
+    HeadHistory,
+    Judgment,
+    Severity,
+    VerdictRule,
+    beyond_even,
+)
 from scansnap.runtime.errors import InputError, brief, short_repr
 from scansnap.validation.validate import validated
 
@@ -96,9 +104,17 @@ class LayerVerdict:
         )
 
     @property
-    def first(self) -> HeadVerdict:
-        """The verdict on the head of which it holds the longest."""
-        return min(self.heads, key=lambda verdict: verdict.since)
+    def since(self) -> str:
+        """The steps since which it holds: those of the first and of the last head."""
+        steps = sorted({verdict.since for verdict in self.heads})
+        return " to ".join(f"{step:,}" for step in dict.fromkeys((steps[0], steps[-1])))
+
+    @property
+    def evidence(self) -> str:
+        """The evidence for the head of which it holds the longest, which is named if that for others differs."""
+        first = min(self.heads, key=lambda verdict: verdict.since)
+        is_of_all = all(verdict.evidence == first.evidence for verdict in self.heads)
+        return first.evidence if is_of_all else f"head {first.head}: {first.evidence}"
 
 
 def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:
@@ -120,6 +136,19 @@ def in_words(kinds: Mapping[str, Sequence[LayerVerdict]]) -> str:
     """How many heads each verdict holds of."""
     counts = {name: sum(layer.size for layer in layers) for name, layers in kinds.items()}
     return "; ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def headline(dataset: xr.Dataset, kinds: Mapping[str, Sequence[LayerVerdict]]) -> str:
+    """How many heads have an alarm, and how many attend to a single key, whatever verdict names it."""
+    verdicts = [verdict for layers in kinds.values() for layer in layers for verdict in layer.heads]
+    alarmed = {(verdict.layer, verdict.head) for verdict in verdicts if verdict.severity == "alarm"}
+    heads = sum(_heads_of_layers(dataset).values())
+    words = f"heads with an alarm: {len(alarmed)} of {heads}"
+    last = split_missing(dataset)[0].isel(step=slice(-1, None))
+    if {"top_1", "even_weight"} <= set(last):
+        sharp = beyond_even(last["top_1"].values, last["even_weight"].values) >= ONE_KEY
+        words += f"; heads on a single key: {sharp.sum()} of {heads}"
+    return words
 
 
 def count_verdicts(dataset: xr.Dataset) -> dict[str, int]:

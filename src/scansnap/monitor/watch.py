@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor, nn
@@ -23,7 +24,6 @@ from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.dataset import (
     LEARNING_RATE,
     LOSS,
-    Labels,
     Snapshot,
     is_other_model,
     list_snapshots,
@@ -41,10 +41,11 @@ from scansnap.monitor.snapshot import (
     pattern_shape,
 )
 from scansnap.monitor.store import SnapshotStore, read_snapshots
+from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.results.dataset import attributes
 from scansnap.results.store import WATCH
-from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
+from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.checks import type_name
 from scansnap.validation.validate import validated
@@ -103,7 +104,8 @@ def watch(
     model : nn.Module
         Any model; compiled and distributed ones too.
     probe : tensor, tuple, mapping, list or function
-        What the model is called with at every snapshot, such as a batch: see docs/watch.md.
+        What the model is called with at every snapshot, such as a batch: a tensor, a tuple of arguments, a mapping of
+        keyword arguments, a list of these, or a function of the model.
     every : int
         Steps between snapshots: one is taken where a multiple of it is reached or passed.
     store : path, optional
@@ -217,7 +219,9 @@ class Watch:
     def step(self, step: int | None = None, *, loss: Tensor | float | None = None) -> None:
         """Count a step, and take a snapshot if a multiple of `every` is reached or passed.
 
-        `step` is its number where the count is not enough; numbers only grow.  The `loss` is recorded with a snapshot.
+        Call it once for each update of the weights, after `optimizer.step()`, however many batches an update has.
+        `step` is its number where the count is not enough; one below the last is not counted, with a warning.  The
+        `loss` is recorded with a snapshot.
         """
         if self._notice is not None:
             self._say()
@@ -303,7 +307,7 @@ class Watch:
         self._record()
         if self._store is not None and self._store.last_step is not None:
             return read_snapshots(self._store.path)
-        return make_dataset(self._labels, self._taker.record, self._snapshots, patterns=self._pattern)
+        return make_dataset(self._template, self._taker.record, self._snapshots, patterns=self._pattern)
 
     @property
     def verdicts(self) -> list[HeadVerdict]:
@@ -316,23 +320,21 @@ class Watch:
         return judge_heads(self._numbers)
 
     def close(self) -> None:
-        """End the watch, and let others write to its store; refused if nothing was captured."""
-        refusal = self._notice if isinstance(self._notice, NoAttention) else None
+        """End the watch, and let others write to its store."""
         self._notice = InputError(CLOSED)
         try:
             self._record()
         finally:
             if self._store is not None:
-                self._store.close()
-        if refusal is not None:
-            raise refusal
+                try:
+                    self._store.close()
+                except StoreError as error:
+                    self._raise_or_warn(error, "the store is not closed")
 
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and isinstance(self._notice, NoAttention):
-            self._notice = None  # there is another error already
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _say(self) -> None:
@@ -375,31 +377,32 @@ class Watch:
 
     @torch.inference_mode(False)
     def _begin(self) -> None:
-        """Take the first snapshot; a model of which nothing is captured is refused when it is first used."""
+        """Take the first snapshot; if nothing is captured, this warns, and the first step is refused."""
         if self._is_idle:
             return
         self._notice = None
-        self.__dict__.pop("_labels", None)
+        self.__dict__.pop("_template", None)
         try:
             self._taker.find_layers()
         except NoAttention as refusal:
             self._notice = copy(refusal)  # without the frames that it came through, and their tensors
-            if not self._taker.announced and not self._taker.not_captured:  # nothing looks like attention
-                _warn(str(refusal))
+            _warn(str(refusal))
             return
         except ScanSnapError:
             raise
         except Exception as error:
             raise self._unfit(error) from error
-        labels = self._labels
+        template = self._template
         if self._taker.not_captured:
             self._notice = (
                 f"{self._taker.coverage()}; announce such modules with watch.attention(module), and give "
                 "queries_and_keys= where they compute no softmax over keys."
             )
+        elif self._taker.varies:
+            self._notice = f"{self._taker.coverage()}."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
-            self._store.check(make_dataset(labels, self._taker.record, [snapshot], patterns=self._pattern))
+            self._store.check(make_dataset(template, self._taker.record, [snapshot], patterns=self._pattern))
             stored, last = read_snapshots(self._store.path), self._store.last_step
             if snapshot.step < last:
                 _warn(
@@ -512,7 +515,7 @@ class Watch:
             return  # the store has it, from before the training was resumed at an earlier step
         if self._store is not None:
             try:
-                self._store.append(make_dataset(self._labels, self._taker.record, [snapshot], patterns=self._pattern))
+                self._store.append(make_dataset(self._template, self._taker.record, [snapshot], patterns=self._pattern))
             except Exception as error:
                 self._raise_or_warn(error, f"the snapshot at step {snapshot.step:,} is lost")
                 return
@@ -529,10 +532,22 @@ class Watch:
             self._tell_alarms(self._on_alarm)
 
     def _tell_alarms(self, on_alarm: Callable[[list[HeadVerdict]], object]) -> None:
-        """Call the user with the alarms that are new; one that has ended is new when it comes again."""
-        alarms = {(v.name, v.layer, v.head): v for v in judge_heads(self._numbers) if v.severity == "alarm"}
+        """Call the user with the alarms that are new; one that has ended is new when it comes again.
+
+        A head may have collapsed earlier than its alarm is new, if another verdict named the key that it attends to.
+        """
+        numbers = self._numbers
+        alarms = {(v.name, v.layer, v.head): v for v in judge_heads(numbers) if v.severity == "alarm"}
         new = [verdict for key, verdict in alarms.items() if key not in self._alarms]
         self._alarms = set(alarms)
+        if any(verdict.since < self._snapshots[-1].step for verdict in new):
+            before = judge_heads(numbers.isel(step=slice(-1)))
+            named = {(v.layer, v.head): v.name for v in before if HEAD_VERDICTS.member(v.name).names_key}
+            held = {(v.name, v.layer, v.head) for v in before}
+            for i, verdict in enumerate(new):
+                head = verdict.layer, verdict.head
+                if head in named and (verdict.name, *head) not in held and verdict.since < self._snapshots[-1].step:
+                    new[i] = replace(verdict, evidence=f"{verdict.evidence}; until now it was {named[head]}")
         if new:
             on_alarm(new)
 
@@ -545,13 +560,15 @@ class Watch:
     @property
     def _numbers(self) -> xr.Dataset:
         """All snapshots so far, without their patterns."""
-        return make_dataset(self._labels, self._taker.record, self._snapshots, patterns=False)
+        return make_dataset(self._template, self._taker.record, self._snapshots, patterns=False)
 
     @cached_property
-    def _labels(self) -> Labels:
+    def _template(self) -> xr.Dataset:
+        """The coordinates and attributes of the dataset, without steps."""
         taker = self._taker
         rows, keys = pattern_shape(taker.layers)
         ids = taker.probe.token_ids()
+        tokens = [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()]
         recorded = [*(quantity.name for quantity in taker.record), "pattern"]
         settings: dict[str, Any] = {
             "every": self.every,
@@ -560,14 +577,17 @@ class Watch:
             "probe_checksum": taker.probe.checksum,
         }
         described = {"model": type(self._model).__name__, "probe": str(taker.probe), **settings}
-        return Labels(
-            list(taker.layers),
-            [layer.kind for layer in taker.layers.values()],
-            most_heads(taker.layers),
-            rows,
-            keys,
-            [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()],
-            attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
+        return xr.Dataset(
+            coords={
+                "layer": np.arange(len(taker.layers)),
+                "module": ("layer", np.array(list(taker.layers), np.str_)),
+                "attention_kind": ("layer", np.array([layer.kind for layer in taker.layers.values()], "U6")),
+                "head": np.arange(most_heads(taker.layers)),
+                "row": np.arange(rows),
+                "key": np.arange(keys),
+                "token": ("row", np.array([*tokens, *[""] * rows][:rows], np.str_)),
+            },
+            attrs=attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
         )
 
     def _token_name(self, token: int) -> str:

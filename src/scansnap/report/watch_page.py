@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scansnap.corpus.batches import spread
 from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
-from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
+from scansnap.monitor.verdicts import LayerVerdict, by_kind, headline, unjudged_verdicts
 from scansnap.report import html
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import InstanceType
@@ -62,6 +62,7 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
     return html.render(
         "watch_page.html.jinja",
         kinds=kinds,
+        headline=headline(dataset, kinds),
         meanings={name: HEAD_VERDICTS.member(name).meaning for name in kinds},
         unjudged=unjudged_verdicts(dataset),
         severities=SEVERITIES,

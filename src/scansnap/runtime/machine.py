@@ -140,5 +140,6 @@ def needs_torch(what: str) -> Iterator[None]:
         if needed is None:
             raise
         raise InputError(
-            f"{what} needs {needed}, which is not installed here: run pip install '.[torch]' in your clone of scansnap."
+            f"{what} needs {needed}, which is not installed here: run pip install '.[torch]' in your clone of scansnap "
+            "(without a GPU, read docs/installation.md first)."
         ) from None
