@@ -239,7 +239,8 @@ def test_verify_speaks_json(tmp_path) -> None:
 
 def test_a_system_s_result_is_named_and_its_quantities_are_explained(tmp_path) -> None:
     lines = run("train --preset identity-bridge --steps 2 --seeds 0", cwd=tmp_path).stdout.splitlines()
-    assert "asked_loss 2.773 → 2.773" in lines[0]
+    assert lines[0].startswith("identity-bridge: ")
+    assert "asked_loss 2.773 → 2.773" in lines[1]
     assert "  asked_loss: loss of the asked sentences" in lines
     assert lines[-1].startswith("result: results/train-identity-bridge-")
 

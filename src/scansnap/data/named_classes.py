@@ -173,7 +173,7 @@ def classes_to_mapping(classes: SequenceClasses) -> dict[str, Any]:
     return content
 
 
-def classes_from_mapping(content: Any) -> SequenceClasses:
+def classes_from_mapping(content: object) -> SequenceClasses:
     """The classes that `classes_to_mapping` describes."""
     if not isinstance(content, Mapping):
         raise InputError("the classes file must hold the keys vocab_size and class at its top level.")
