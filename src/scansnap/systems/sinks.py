@@ -27,12 +27,12 @@ a copy of the token before it.  One layer and one head, with one-hot embeddings:
     logits_i = U[x_i] + sum_{j <= i} a_ij W[x_j],      score_ij = Z[x_i, x_j] + r[x_i] 1[j = i - 1],
 
 and a_i = softmax(score_i), or ReLU(1 + score_i) / i, which also starts at 1/i.  U is what the rest of the model adds.
-Positions with the same token k have the same score, but for the previous one.  So only the attention A_ik on a token
-matters, the sum of p_ik, of the previous position, and o_ik, of the n_ik other positions that hold k.  With
-rho_i = e_target - softmax(logits_i) and X the one-hot tokens, the gradient of J is
+Positions with the same token k have the same score, but for the previous one.  So the attention A_ik on a token is
+o_ik, of the n_ik other positions that hold k, and for k = x_{i-1} also p_i, of the previous position: A = o + p Q with
+Q the one-hot previous tokens.  With rho_i = e_target - softmax(logits_i) and X the one-hot tokens, the gradient of J is
 
-    dU = X' rho,    dW = A' rho,    dA = rho W',    d(o, p) = (o, p) o (dA - sum A dA)  or  dA o (n, 1) o 1[> 0] / i,
-    dZ = X' (do + dp),    dr[x_i] = sum_k dp_ik,
+    dU = X' rho,    dW = A' rho,    dA = rho W',    do = o o (dA - sum A dA)  or  n o 1[o > 0] o dA / i,
+    dp the same at k = x_{i-1} with n = 1,    dZ = X' (do + dp Q),    dr = X' dp,
 
 each divided by the number of predictions.
 """
@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -174,7 +175,8 @@ def attention_on_start(now: State) -> ArrayLike:
     assert isinstance(system, BigramBackcopy)
     parameters = {name: torch.as_tensor(np.asarray(values, np.float64)) for name, values in now.parameters.items()}
     with one_tensor_thread():  # threads that wait for each other cost more than this does
-        weights = system.attention(parameters, torch.as_tensor(tokens))[1].sum(0)[..., -1].numpy()  # it occurs once
+        _, previous, shares, _ = system.attention(parameters, torch.as_tensor(tokens))
+        weights = _by_token(shares, previous)[..., -1].numpy()  # it occurs once
     queries = tokens[:, :, 1:-1].reshape(len(tokens), -1, 1) == np.arange(system.tokens)
     with np.errstate(invalid="ignore"):
         return (weights[..., None] * queries).sum(1) / queries.sum(1)
@@ -235,13 +237,13 @@ class BigramBackcopy(System):
 
     def transitions(self, seed: int) -> FloatArray:
         """The Markov chain (V, V) of a seed; rows of triggers, the first tokens, are not used."""
-        return np.random.default_rng([seed, 0]).dirichlet(np.ones(self.tokens), size=self.tokens)
+        return _transitions((seed,), self.tokens)[0]
 
     def data(self, seeds: Seeds, step: int | None) -> Arrays:
         """Sequences (R, B, T + 2): the start token, then a token that is no trigger, then T more."""
         stream, shape = 0 if step is None else step + 1, (self.length, self.sequences)
         generators = [np.random.default_rng([int(seed), 1, stream]) for seed in seeds]
-        cumulative = np.stack([self.transitions(int(seed)) for seed in seeds]).cumsum(2)
+        cumulative = _transitions(tuple(seeds.tolist()), self.tokens).cumsum(2)
         drawn = np.empty((len(seeds), self.sequences, self.length + 2), np.int64)
         drawn[..., 0] = self.tokens
         drawn[..., 1] = [rng.integers(self.triggers, self.tokens, self.sequences) for rng in generators]
@@ -253,38 +255,53 @@ class BigramBackcopy(System):
             drawn[..., i] = np.where(now < self.triggers, drawn[..., i - 2], following)
         return {"tokens": drawn}
 
-    def attention(self, parameters: Tensors, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """X (R, N, V) of the N = B T queries, (o, p) of shape (2, R, N, V + 1), and what multiplies dA in d(o, p)."""
+    def attention(self, parameters: Tensors, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """X (R, N, V) of the N = B T queries, their previous tokens (R, N, 1), (o, p) of shape (R, N, V + 2), and what
+        multiplies dA in d(o, p)."""
         import torch
 
         keys = torch.nn.functional.one_hot(tokens[..., :-1], self.tokens + 1).to(parameters["scores"].dtype)
-        query = keys[:, :, 1:, : self.tokens].flatten(1, 2)
-        seen, previous = keys.cumsum(2)[:, :, 1:].flatten(1, 2), keys[:, :, :-1].flatten(1, 2)
-        counts = torch.stack([seen - previous, previous])
+        query, previous = keys[:, :, 1:, : self.tokens].flatten(1, 2), tokens[..., :-2].flatten(1)[..., None]
+        others = (keys.cumsum(2)[:, :, 1:] - keys[:, :, :-1]).flatten(1, 2)  # n
         scores = query @ parameters["scores"]
-        scores = torch.stack([scores, scores + query @ parameters["previous"][..., None] * previous])
+        last = scores.gather(-1, previous) + query @ parameters["previous"][..., None]
+        scores, counts = torch.cat([scores, last], -1), torch.cat([others, torch.ones_like(last)], -1)
         if self.attention_map == "relu":
-            counts = counts / seen.sum(-1, keepdim=True)
-            return query, counts * torch.relu(1 + scores), counts * (scores > -1)
-        scores = scores.masked_fill(seen == 0, -torch.inf)
-        odds = counts * torch.exp(scores - scores.amax((0, -1), keepdim=True))
-        shares = odds / odds.sum((0, -1), keepdim=True)
-        return query, shares, shares
+            counts = counts / counts.sum(-1, keepdim=True)
+            return query, previous, counts * torch.relu(1 + scores), counts * (scores > -1)
+        scores = scores.masked_fill(counts == 0, -torch.inf)
+        odds = counts * torch.exp(scores - scores.detach().amax(-1, keepdim=True))
+        shares = odds / odds.sum(-1, keepdim=True)
+        return query, previous, shares, shares
 
     def gradient(self, parameters: Tensors, data: Tensors) -> tuple[Tensors, Tensor]:
+        import torch
+
         W, target = parameters["values"], data["tokens"][..., 2:].flatten(1)
-        query, shares, slopes = self.attention(parameters, data["tokens"])
-        attended = shares.sum(0)  # A
+        query, previous, shares, slopes = self.attention(parameters, data["tokens"])
+        attended = _by_token(shares, previous)  # A
         residual, loss = softmax_residual(query @ parameters["bigram"] + attended @ W, target)
         rho = residual / target.shape[1]
         push = rho @ W.mT  # dA
         if self.attention_map == "softmax":
             push = push - (attended * push).sum(-1, keepdim=True)
-        moved = slopes * push
+        moved = slopes * torch.cat([push, push.gather(-1, previous)], -1)  # d(o, p)
         gradient = {
             "bigram": query.mT @ rho,
-            "scores": query.mT @ moved.sum(0),
-            "previous": (query.mT @ moved[1].sum(-1, keepdim=True))[..., 0],
+            "scores": query.mT @ _by_token(moved, previous),
+            "previous": (query.mT @ moved[..., -1:])[..., 0],
             "values": attended.mT @ rho,
         }
         return gradient, loss.mean(1)
+
+
+@lru_cache(maxsize=1)
+def _transitions(seeds: tuple[int, ...], tokens: int) -> FloatArray:
+    """The Markov chains (R, V, V) of seeds, which every step needs."""
+    chains = [np.random.default_rng([seed, 0]).dirichlet(np.ones(tokens), size=tokens) for seed in seeds]
+    return np.stack(chains)
+
+
+def _by_token(parts: Tensor, previous: Tensor) -> Tensor:
+    """o + p Q of (o, p)."""
+    return parts[..., :-1].scatter_add(-1, previous, parts[..., -1:])
