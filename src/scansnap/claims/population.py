@@ -25,6 +25,7 @@ from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import physical_memory
 from scansnap.systems.yz.compact import CompactLayout
+from scansnap.theory.overlap import Form
 from scansnap.theory.reduced_dynamics import DecoderGradient, SymmetricTrajectory
 
 FloatArray = NDArray[np.float64]
@@ -159,3 +160,8 @@ def dominant_growth(trajectory: SymmetricTrajectory) -> FloatArray:
 def phase_constant(setting: Setting) -> float:
     """C_0 of Theorem 4, of leading order in the overlap."""
     return float(theory.phase_constant(setting.overlap, num_classes=setting.classes.num_classes))
+
+
+def growth_bound(setting: Setting, times: ArrayLike, form: Form = "exact") -> FloatArray:
+    """B_n of Theorem 4 in the setting, with `phase_constant`."""
+    return theory.growth_bound(times, **setting.sizes, **setting.rates, constant=phase_constant(setting), form=form)
