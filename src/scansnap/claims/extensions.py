@@ -25,7 +25,7 @@ from scipy.integrate import solve_ivp
 from scansnap import theory
 from scansnap.claims.check import FORM_ROLES, GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import PUBLISHED, FloatArray, flow_logits, trained
+from scansnap.claims.population import PUBLISHED, FloatArray, changed_classes, flow_logits, trained
 from scansnap.data.positioned_classes import PositionedClasses, near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common, syn_medium, syn_small
@@ -135,16 +135,7 @@ def _same(ahead: list[NDArray[np.int64]], won: list[NDArray[np.int64]]) -> Float
 def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
     """The classes without positions to which a fixed bias is equivalent."""
     by_bucket = np.concatenate([np.array(classes.listed_probs(n)).T for n in range(classes.num_classes)])
-    probs = theory.position_prior(by_bucket, sizes=classes.sizes, bias=bias)
-    rows = [slice(classes.offsets[n], classes.offsets[n + 1]) for n in range(classes.num_classes)]
-    return SequenceClasses.from_supports(
-        tokens=[classes.tokens[row] for row in rows],
-        probs=[probs[row] for row in rows],
-        query=classes.query,
-        next_token=classes.next_token,
-        vocab_size=classes.vocab_size,
-        weights=classes.weights,
-    )
+    return changed_classes(classes, token_probs=theory.position_prior(by_bucket, sizes=classes.sizes, bias=bias))
 
 
 @claim(

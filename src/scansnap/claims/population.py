@@ -125,6 +125,21 @@ def trained(classes: SequenceClasses, quantity: str, *, steps: int, **options: A
     return np.asarray(one_head(result)[quantity].isel(step=-1).values)
 
 
+def changed_classes(
+    classes: SequenceClasses, *, token_probs: FloatArray | None = None, vocab_size: int | None = None
+) -> SequenceClasses:
+    """The classes with other probabilities of their tokens, without positions, or in another vocabulary size."""
+    ends = classes.offsets[1:-1]
+    return SequenceClasses.from_supports(
+        tokens=np.split(classes.tokens, ends),
+        probs=np.split(classes.token_probs if token_probs is None else token_probs, ends),
+        query=classes.query,
+        next_token=classes.next_token,
+        vocab_size=vocab_size or classes.vocab_size,
+        weights=classes.weights,
+    )
+
+
 def integral(drive: FloatArray, times: FloatArray) -> FloatArray:
     """int drive dt = int drive t d ln t up to each time; before the first time drive is in proportion to t."""
     return cumulative_simpson(drive * times, x=np.log(times), initial=0) + drive[0] * times[0] / 2
