@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from scansnap.figures import catalog, syn_medium
-from scansnap.figures.recipe import Trend
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.style import COLOR_MAP
 
 NUM_SEEDS = 6
@@ -49,6 +50,28 @@ def negate(values: NDArray[Any]) -> Any:
 
 def fill(value: float) -> Change:
     return lambda values: np.full_like(values, value)
+
+
+def check_figure(recipe: FigureRecipe, dataset: xr.Dataset) -> Figure:
+    """Its picture can be read in print, its statements have numbers, and neither changes what it is given."""
+    before = dataset.copy(deep=True)
+    figure, trends = recipe.draw(dataset), recipe.trends(dataset)
+    assert dataset.identical(before)
+    check_picture(figure)
+    for trend in trends:
+        assert np.isfinite(trend.measured)
+        assert trend.note
+        json.dumps(trend.as_dict(), allow_nan=False)
+    return figure
+
+
+def check_change(
+    recipe: FigureRecipe, dataset: xr.Dataset, changes: dict[str, Change], statements: list[str], *, holds: bool = True
+) -> None:
+    """The statements hold, and do not with some of the variables changed; or, unless `holds`, the reverse."""
+    for tested, expected in ((dataset, holds), (changed(dataset, changes), not holds)):
+        verdicts = {trend.statement: trend.holds for trend in recipe.trends(tested)}
+        assert {statement: verdicts[statement] for statement in statements} == dict.fromkeys(statements, expected)
 
 
 def changed(dataset: xr.Dataset, changes: dict[str, Change]) -> xr.Dataset:

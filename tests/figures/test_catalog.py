@@ -7,36 +7,25 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import scansnap as ss
 from scansnap.figures import catalog
-from tests.figures.conftest import check_picture
+from tests.figures.conftest import check_figure
 
 OWN = Path(__file__).with_name("own_figure.py")
 
 
 @pytest.mark.parametrize("name", catalog.SYNTHETIC)
 def test_a_figure_is_drawn_and_tested(name: str, prepare) -> None:
-    """Its picture can be read in print."""
     recipe = catalog.recipe(name)
     assert all(isinstance(words, str) and words for words in (recipe.title, recipe.statement, recipe.setting))
-    dataset = prepare(name)
-    before = dataset.copy(deep=True)
-    figure = recipe.draw(dataset)
-    trends = recipe.trends(dataset)
-    assert dataset.identical(before)  # neither changes what it is given
-    check_picture(figure)
+    figure = check_figure(recipe, prepare(name))
     drawn = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
     for axes in drawn:  # what an inner panel leaves out is on the outer one of its row or column
         row, column = axes.get_subplotspec().rowspan, axes.get_subplotspec().colspan
         assert any(other.get_xlabel() for other in drawn if other.get_subplotspec().colspan == column)
         assert any(other.get_ylabel() for other in drawn if other.get_subplotspec().rowspan == row)
-    for trend in trends:
-        assert np.isfinite(trend.measured)
-        assert trend.note
-        json.dumps(trend.as_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", ["2", "6", "8"])
