@@ -83,6 +83,7 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
     ),
     "common tokens": ("tokens that classes share", lambda c: len(c.common_tokens) > 0),
     "one common token": ("exactly one common token", lambda c: len(c.common_tokens) == 1),
+    "positions": ("tokens that depend on their position", lambda c: c.num_buckets > 0),
     "no positions": ("tokens that do not depend on their position", lambda c: not c.num_buckets),
     "one query": ("one query for all classes", lambda c: len(c.queries) == 1),
     "interacting queries": (

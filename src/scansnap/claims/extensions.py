@@ -144,12 +144,11 @@ def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
     category="holds under its assumptions",
     conditions=r"fixed bias, $T \to \infty$",
     setting=lambda: Setting(near_distinct(), lr_y=1.0, lr_z=0.5),
+    needs=("positions",),
 )
 def positional_prior(check: Check) -> None:
     """Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned bias."""
     classes = check.setting.classes
-    if not classes.num_buckets:
-        raise InputError("positional_prior says nothing about these classes: it needs tokens that depend on position.")
     rates: dict[str, Any] = {**check.setting.rates, "progress": False}
     distance = np.arange(classes.num_buckets) + 1.0
     lines: dict[str, FloatArray] = {}
