@@ -17,7 +17,7 @@ from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
 from scansnap.figures.attention_over_time import heatmap
 from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
 from scansnap.figures.statistics import compatible, enough_seeds, majority, rise
-from scansnap.figures.style import attention_bar, draw_band, honest_axis, label, legend
+from scansnap.figures.style import attention_bar, draw_band, label, legend, widen_axis
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.rates["lr_y"] for name in ("syn-small", "syn-small-fast-decoder")])
 
@@ -63,7 +63,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(entropy, x="updates", y="entropy (nats)", title="entropy on distinct tokens")
     legend(loss)
     legend(entropy)
-    honest_axis(entropy)
+    widen_axis(entropy)
     runs = f"right: median and 5% to 95% of {dataset.sizes['seed']} runs"
     rule = f"SGD with momentum {SYN_SMALL.momentum:g}"
     figure.suptitle(f"Figure 4: Syn-Small, {rule}, $\\eta_Z$ = 1; {runs}", fontsize=11)
