@@ -7,6 +7,7 @@ How much the favored tokens overlap is therefore ranked among overlaps with the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED
+from scansnap.dynamics.sweep import sweep
 from scansnap.figures.attention_over_time import heatmap
-from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
+from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words
 from scansnap.figures.statistics import enough_seeds, significant
 from scansnap.figures.style import COLORS, attention_bar, label
 
@@ -36,9 +38,9 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    runs = sweep_setting(
-        classes, ADAM, lr_z=RATES, lr_y_over_lr_z=1.0, seeds=range(num_seeds), record=("attention",)
-    ).rename(lr_z="rate")
+    setting = replace(ADAM, record=("attention",))
+    runs = sweep(classes, setting, lr_z=RATES, lr_y_over_lr_z=1.0, seeds=range(num_seeds), progress=False)
+    runs = runs.squeeze("lr_y_over_lr_z", drop=True).rename(lr_z="rate")
     first_class = runs["attention"].isel({"class": 0, "layer": 0, "head": 0}, drop=True)
     dataset = first_class.sel(token=classes.distinct_tokens(0)).to_dataset()
     final = dataset["attention"].isel(step=-1)

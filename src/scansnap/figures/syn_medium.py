@@ -41,6 +41,7 @@ import json
 import time
 from collections.abc import Callable
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -52,12 +53,13 @@ from scipy import stats
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
-from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
+from scansnap.dynamics.sweep import sweep
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, significant
 from scansnap.figures.style import COLORS, label, legend, line, log_axis, mean_and_error, points
 
 QUERIES = (1, 3, 5, 10)
-RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
+RATES: dict[str, Any] = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
 NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
 CELL = ("num_query", *RATES, "seed")
 SETTING = (
@@ -83,13 +85,14 @@ def make_runs(*, num_seeds: int = 10) -> xr.Dataset:
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
     """All cells with one number of queries."""
-    runs = sweep_setting(
+    runs = sweep(
         classes,
         SYN_MEDIUM,
         **RATES,
         seeds=range(num_seeds),
         record_every=None,
         record=("attention", "attention_logits", "entropy"),
+        progress=False,
     )
     last = runs.isel(step=-1, layer=0, head=0, drop=True)
     logits = last["attention_logits"]
