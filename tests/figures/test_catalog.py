@@ -82,7 +82,7 @@ def test_refusals(tmp_path) -> None:
     for message, call in {
         "unknown figure '99': ": lambda: catalog.recipe("99"),
         "num_seeds is 1: give a whole number from 2 to 10,000": lambda: catalog.recipe("2").prepare(num_seeds=1),
-        "cannot write": lambda: catalog.save(recipe.draw(recipe.prepare()), tmp_path / "file" / "x"),
+        "cannot write": lambda: catalog.save_picture(recipe.draw(recipe.prepare()), tmp_path / "file" / "x.png"),
         "the name of a figure is 'a/b': use letters": lambda: replace(recipe, name="a/b"),
         r"unknown figure of .*own_figure\.py 'mine': choose one of own": lambda: catalog.recipe_from(OWN, "mine"),
         "cannot read the file": lambda: catalog.recipe_from(tmp_path / "nowhere.py", "own"),
