@@ -196,30 +196,17 @@ def _residual_states(
     """f_n (K x L), the rows of the classes' queries and Y (L x M) along a flow with the residual connection."""
     classes = setting.classes
     context = classes.contextual_tokens
-    tokens = np.concatenate([context, np.setdiff1d(classes.queries, context)])
-    order = np.argsort(tokens)
-    query = order[np.searchsorted(tokens, classes.query, sorter=order)]
-    result = one_head(
-        flow(
-            classes,
-            **setting.rates,
-            times=LONG_TIMES,
-            residual=True,
-            decoder_gradient=gradient,
-            record=("attention_logits", "decoder", "query_decoder"),
-            progress=False,
-        )
-    )
-    logits = result["attention_logits"].sel(query=classes.query).values[0]  # (time, K, S)
-    outside = [i for i, token in enumerate(classes.queries) if token not in context]
-    outside.sort(key=lambda i: int(classes.queries[i]))
-    states = []
-    for i in range(len(LONG_TIMES)):
-        f = theory.directions(classes.probs[:, context], logits[i])
-        f = np.concatenate([f, np.zeros((len(f), len(outside)))], axis=1)
-        y = np.concatenate([result["decoder"].values[0, i], result["query_decoder"].values[0, i][outside]])
-        states.append((f, query, y))
-    return states
+    outside = np.setdiff1d(classes.queries, context)
+    tokens = np.concatenate([context, outside])
+    query = (tokens == classes.query[:, None]).argmax(axis=1)
+    record = ("attention_logits", "decoder", "query_decoder")
+    options: dict[str, Any] = {"residual": True, "decoder_gradient": gradient, "record": record, "progress": False}
+    result = one_head(flow(classes, **setting.rates, times=LONG_TIMES, **options)).isel(run=0)
+    logits = result["attention_logits"].sel(query=classes.query).values  # (time, K, S)
+    decoders = np.concatenate([result["decoder"], result["query_decoder"].sel(query=outside)], axis=1)
+    zeros = np.zeros((classes.num_classes, len(outside)))
+    f = (np.hstack([theory.directions(setting.probs, z), zeros]) for z in logits)
+    return [(direction, query, decoder) for direction, decoder in zip(f, decoders, strict=True)]
 
 
 def _measured_betas(classes: SequenceClasses, states: list[Any]) -> FloatArray:
