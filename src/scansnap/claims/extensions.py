@@ -306,23 +306,15 @@ def residual_beta(check: Check) -> None:
 def _gains(check: Check, gradient: DecoderGradient, classes: SequenceClasses) -> dict[str, FloatArray]:
     """The gains of z between successive times (time, token), by kind of token within its query's classes."""
     logits = flow_logits(classes, times=LONG_TIMES, **check.setting.rates, residual=True, decoder_gradient=gradient)
-    owners = {
-        int(token): {int(classes.query[i]) for i in range(classes.num_classes) if token in classes.support(i)}
-        for token in classes.contextual_tokens
+    gains = np.diff(logits.values, axis=0, prepend=0.0)
+    has = Setting(classes).probs > 0
+    local = (classes.queries[:, None] == classes.query).astype(int) @ has  # the query's classes that have the token
+    kinds = {
+        "distinct": (local == 1) & (has.sum(axis=0) == 1),
+        "shared across": (local == 1) & (has.sum(axis=0) > 1),
+        "common": local > 1,
     }
-    lists: dict[str, list[FloatArray]] = {"distinct": [], "shared across": [], "common": []}
-    for query in classes.queries:
-        common = classes.local_common_tokens(int(query))
-        distinct = np.concatenate([classes.local_distinct_tokens(int(i)) for i in classes.of_query(int(query))])
-        kinds = {
-            "distinct": [token for token in distinct if len(owners[int(token)]) == 1],
-            "shared across": [token for token in distinct if len(owners[int(token)]) > 1],
-            "common": list(common),
-        }
-        for kind, tokens in kinds.items():
-            z = logits.sel(query=query, token=tokens).transpose("time", "token").values
-            lists[kind].append(np.diff(z, axis=0, prepend=0.0))
-    return {kind: np.concatenate(values, axis=1) for kind, values in lists.items()}
+    return {kind: gains[:, of_kind] for kind, of_kind in kinds.items()}
 
 
 @claim(
