@@ -380,15 +380,12 @@ def early_motion(classes: SequenceClasses, *, lr_y: float) -> tuple[FloatArray, 
     """
     present = np.unique(np.concatenate([classes.contextual_tokens, classes.queries]))
     f = theory.directions(classes.probs[:, present])
-    velocity = theory.residual_velocity(
-        f, np.searchsorted(present, classes.query), vocab_size=classes.vocab_size, weights=classes.weights
-    )
-    steps, lr_z = 1e3, 1e-6 * lr_y
-    total = theory.accumulated_speed(
-        steps, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=lr_y, lr_z=lr_z
-    )
-    options: dict[str, Any] = {"lr_y": lr_y, "lr_z": lr_z, "decoder_gradient": "modified", "atol": 1e-14}
-    z = flow_logits(classes, times=[steps], residual=True, **options)
+    query = np.searchsorted(present, classes.query)
+    velocity = theory.residual_velocity(f, query, vocab_size=classes.vocab_size, weights=classes.weights)
+    slow, steps = Setting(classes, lr_y=lr_y, lr_z=1e-6 * lr_y), 1e3
+    total = theory.accumulated_speed(steps, **slow.sizes, **slow.rates)
+    options: dict[str, Any] = {"residual": True, "decoder_gradient": "modified", "atol": 1e-14}
+    z = flow_logits(classes, times=[steps], **slow.rates, **options)
     tokens = classes.contextual_tokens
     moved = z.isel(time=0).sel(query=np.unique(classes.query), token=tokens).values
     return total * velocity[:, np.searchsorted(present, tokens)], moved

@@ -51,7 +51,6 @@ STATEMENTS = (
     "equation",
     "definition",
     "figure",
-    "table",
     "section",
     "appendix",
 )
