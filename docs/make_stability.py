@@ -20,7 +20,7 @@ from make_figures import tex
 from scansnap.claims.attention import unequal_classes
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import INAPPLICABLE, UNMET, Claim, Verdict
-from scansnap.claims.discussion import resized
+from scansnap.claims.population import changed_classes
 from scansnap.claims.verify import paper_claims, select
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.formulas import readable
@@ -58,7 +58,7 @@ def _resized(setting: Setting, vocab_size: int) -> list[Setting]:
     if setting.classes.num_buckets:
         return []
     try:
-        return [replace(setting, classes=resized(setting.classes, vocab_size))]
+        return [replace(setting, classes=changed_classes(setting.classes, vocab_size=vocab_size))]
     except InputError:  # the tokens that occur need more
         return []
 

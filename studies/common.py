@@ -1,4 +1,4 @@
-"""What the studies share: stored runs, curves over seeds, and their command line."""
+"""What the studies share: stored runs and their command line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
-from numpy.typing import ArrayLike
 
 import scansnap as ss
-from scansnap.figures.style import MARKERS, line
 
 FOLDER = Path("results") / "studies"
 """Where runs and pictures are written."""
@@ -43,19 +39,6 @@ def updates_per_pass(corpus: Any, *, batch_size: int, window: int) -> int:
 def with_options(dataset: xr.Dataset, options: Mapping[str, Any]) -> xr.Dataset:
     """The dataset with the options it was made with among its attributes."""
     return dataset.assign_attrs(options=json.dumps(dict(options)))
-
-
-def draw_means(axes: Axes, x: ArrayLike, values: xr.DataArray, i: int, name: str) -> None:
-    """Draw the mean over seeds with its standard error, in the i-th color and marker."""
-    mean, error = values.mean("seed"), values.std("seed", ddof=1) / np.sqrt(values.sizes["seed"])
-    axes.errorbar(x, mean, error, **line(i), marker=MARKERS[i], markersize=4, capsize=2, label=name)
-
-
-def draw_band(axes: Axes, values: xr.DataArray, i: int, name: str) -> None:
-    """Draw the median of many curves (seed, step) and their range from 5% to 95%, in the i-th color."""
-    low, median, high = values.quantile([0.05, 0.5, 0.95], "seed").transpose("quantile", "step").values
-    axes.fill_between(values["step"], low, high, color=line(i)["color"], alpha=0.25, linewidth=0)
-    axes.plot(values["step"], median, **line(i), label=name)
 
 
 def command(figure: ss.FigureRecipe) -> None:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import scansnap as ss
-from common import SYN_SMALL, draw_means
+from common import SYN_SMALL
 from scansnap.figures.statistics import all_rise, enough_seeds
-from scansnap.figures.style import label, legend, line, log_axis
+from scansnap.figures.style import label, legend, line, log_axis, mean_and_error, points
 
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
@@ -97,10 +97,10 @@ def draw(dataset: xr.Dataset) -> Figure:
         f"after training, prior {PRIORS[-1]:g}": strong,
     }
     for i, (words, part) in enumerate(shown.items()):
-        draw_means(left, sizes, part["spurious"], i, words)
+        points(left, sizes, *mean_and_error(part["spurious"]), i, words)
     for i, prior in enumerate(dataset["prior"].values):
         part, words = dataset.sel(prior=prior), f"prior {prior:g} on common tokens" if prior else "no prior"
-        draw_means(right, sizes, part["fresh_loss"], i, words)
+        points(right, sizes, *mean_and_error(part["fresh_loss"]), i, words)
     for axes in (left, right):
         log_axis(axes, sizes)
     label(left, x="N (sequences)", y="attention (share)", title="attention on spurious tokens")

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import scansnap as ss
-from common import SYN_SMALL, draw_means
+from common import SYN_SMALL
 from scansnap.figures.statistics import enough_seeds, rise
-from scansnap.figures.style import label, legend, line, log_axis
+from scansnap.figures.style import label, legend, line, log_axis, mean_and_error, points
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
@@ -80,7 +80,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, start in enumerate(dataset["start"].values):
         with_start = dataset.sel(start=start)
         for axes, name in ((left, "differ"), (right, "foretold")):
-            draw_means(axes, scales, with_start[name], i, words[str(start)])
+            points(axes, scales, *mean_and_error(with_start[name]), i, words[str(start)])
     at_start = dataset["differ_at_start"].isel(start=0).mean("seed")
     left.plot(scales, at_start, **line(2), marker="o", markersize=9, fillstyle="none", label="leaders at the start")
     for axes in (left, right):

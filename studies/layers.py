@@ -15,9 +15,9 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import scansnap as ss
-from common import SYN_SMALL, draw_band, draw_means
+from common import SYN_SMALL
 from scansnap.figures.statistics import all_rise, enough_seeds, majority
-from scansnap.figures.style import label, legend
+from scansnap.figures.style import draw_band, label, legend, mean_and_error, points
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
@@ -76,7 +76,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, depth in enumerate(dataset["depth"].values):
         layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
         words = "1 layer" if depth == 1 else f"{depth} layers"
-        draw_means(axes, layers["layer"], layers["moment"], i, words)
+        points(axes, layers["layer"], *mean_and_error(layers["moment"]), i, words)
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import scansnap as ss
-from common import SYN_SMALL, draw_band
+from common import SYN_SMALL
 from scansnap.figures.statistics import enough_seeds, exact, rise, significant, standard_error
-from scansnap.figures.style import label, legend, line
+from scansnap.figures.style import draw_band, label, legend, line
 
 NORMALIZATIONS = ("l2", "layer")
 SIZES = (34, 100, 300, 1000, 10_000)

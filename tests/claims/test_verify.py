@@ -117,7 +117,7 @@ def test_an_id_cannot_be_taken_twice() -> None:
             "unknown assumption .*: did you mean 'weak_overlap'",
         ),
         (
-            lambda: claim("A", where="here", depends_on="no thing"),
+            lambda: claim("A", where="here", depends_on="no thing")(losses),
             "unknown depends_on 'no thing': did you mean 'nothing'",
         ),
         (lambda: claim(3, where="here"), "statement is 3: give text"),
@@ -204,6 +204,7 @@ FOUR = np.hstack([np.full((4, 1), 0.4), 0.6 * np.eye(4)]).tolist()
         ("common tokens", TWO, classes([[1, 0], [0, 1]])),
         ("one common token", TWO, classes([[0.2, 0.2, 0.6, 0], [0.2, 0.2, 0, 0.6]])),
         ("one common token", TWO, classes([[1, 0], [0, 1]])),
+        ("positions", ss.near_distinct(num_positions=4), TWO),
         ("no positions", TWO, ss.near_distinct(num_positions=4)),
         ("one query", TWO, classes([[0.5, 0.5, 0], [0.5, 0, 0.5]], [8, 9])),
         ("interacting queries", classes([[1, 0], [0.5, 0.5], [0, 1]], [8, 8, 9]), classes([[1, 0], [0, 1]], [8, 9])),

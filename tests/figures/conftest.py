@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import make_text
 import numpy as np
 import pytest
 import xarray as xr
@@ -15,11 +18,13 @@ from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
+import scansnap as ss
 from scansnap.figures import catalog, syn_medium
-from scansnap.figures.recipe import Trend
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.style import COLOR_MAP
 
 NUM_SEEDS = 6
+DATA = Path(__file__).parents[2] / "docs" / "data"
 
 
 def check_picture(figure: Figure) -> None:
@@ -51,10 +56,45 @@ def fill(value: float) -> Change:
     return lambda values: np.full_like(values, value)
 
 
+def check_figure(recipe: FigureRecipe, dataset: xr.Dataset) -> Figure:
+    """Its picture can be read in print, its statements have numbers, and neither changes what it is given."""
+    before = dataset.copy(deep=True)
+    figure, trends = recipe.draw(dataset), recipe.trends(dataset)
+    assert dataset.identical(before)
+    check_picture(figure)
+    for trend in trends:
+        assert np.isfinite(trend.measured)
+        assert trend.note
+        json.dumps(trend.as_dict(), allow_nan=False)
+    return figure
+
+
+def check_change(
+    recipe: FigureRecipe, dataset: xr.Dataset, changes: dict[str, Change], statements: list[str], *, holds: bool = True
+) -> None:
+    """The statements hold, and do not with some of the variables changed; or, unless `holds`, the reverse."""
+    for tested, expected in ((dataset, holds), (changed(dataset, changes), not holds)):
+        verdicts = {trend.statement: trend.holds for trend in recipe.trends(tested)}
+        assert {statement: verdicts[statement] for statement in statements} == dict.fromkeys(statements, expected)
+
+
 def changed(dataset: xr.Dataset, changes: dict[str, Change]) -> xr.Dataset:
     """The dataset with some of its variables changed."""
     arrays = {name: np.array(change(dataset[name].values.copy())) for name, change in changes.items()}
     return dataset.assign({name: dataset[name].copy(data=a.astype(dataset[name].dtype)) for name, a in arrays.items()})
+
+
+def committed(name: str) -> xr.Dataset:
+    """The numbers of a figure of texts that the documents show."""
+    return make_text.read_json(DATA / f"figure_{name}.json")
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> ss.Corpus:
+    """The example text."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return ss.read_corpus("example")
 
 
 @cache

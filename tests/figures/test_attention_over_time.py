@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 import scansnap as ss
 from scansnap.figures import attention_over_time
-from scansnap.figures.style import honest_axis
+from scansnap.figures.style import widen_axis
 from scansnap.results.story import stories
 from tests.figures.conftest import check_picture
 
@@ -103,14 +103,14 @@ def test_classes_without_distinct_tokens_have_no_empty_panel() -> None:
 def test_a_small_change_does_not_fill_an_axis() -> None:
     axes = Figure().add_subplot()
     axes.plot([0, 1], [1.4195, 1.4170])
-    honest_axis(axes)
+    widen_axis(axes)
     low, high = axes.get_ylim()
     assert high - low >= 0.099 * 1.4195
     assert low < 1.4170 < 1.4195 < high
     axes = Figure().add_subplot()
     axes.plot([0, 1], [1.4, 0.9])
     before = axes.get_ylim()
-    honest_axis(axes)
+    widen_axis(axes)
     assert axes.get_ylim() == before
 
 

@@ -7,36 +7,25 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import scansnap as ss
 from scansnap.figures import catalog
-from tests.figures.conftest import check_picture
+from tests.figures.conftest import check_figure
 
 OWN = Path(__file__).with_name("own_figure.py")
 
 
 @pytest.mark.parametrize("name", catalog.SYNTHETIC)
 def test_a_figure_is_drawn_and_tested(name: str, prepare) -> None:
-    """Its picture can be read in print."""
     recipe = catalog.recipe(name)
     assert all(isinstance(words, str) and words for words in (recipe.title, recipe.statement, recipe.setting))
-    dataset = prepare(name)
-    before = dataset.copy(deep=True)
-    figure = recipe.draw(dataset)
-    trends = recipe.trends(dataset)
-    assert dataset.identical(before)  # neither changes what it is given
-    check_picture(figure)
+    figure = check_figure(recipe, prepare(name))
     drawn = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
     for axes in drawn:  # what an inner panel leaves out is on the outer one of its row or column
         row, column = axes.get_subplotspec().rowspan, axes.get_subplotspec().colspan
         assert any(other.get_xlabel() for other in drawn if other.get_subplotspec().colspan == column)
         assert any(other.get_ylabel() for other in drawn if other.get_subplotspec().rowspan == row)
-    for trend in trends:
-        assert np.isfinite(trend.measured)
-        assert trend.note
-        json.dumps(trend.as_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", ["2", "6", "8"])
@@ -68,16 +57,14 @@ def test_the_catalog_has_every_figure() -> None:
     assert [catalog.recipe(name).name for name in catalog.MODULES] == list(catalog.MODULES)
 
 
-def test_a_figure_from_python(tmp_path) -> None:
+def test_a_figure_from_python() -> None:
     result = ss.figure("fig_9")
     assert result.recipe is catalog.recipe("9")
     assert result.trends == result.recipe.trends(result.dataset)
     assert result.picture.get_suptitle().startswith("Figure 9")
-    png, pdf = catalog.save(result.picture, tmp_path / "figure_9")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert pdf.read_bytes().startswith(b"%PDF")
-    with pytest.raises(ss.InputError, match="figure 9 does not use num_seeds: leave it out"):
-        ss.figure("9", num_seeds=3)
+    for name, option in (("9", "num_seeds"), ("8", "steps")):
+        with pytest.raises(ss.InputError, match=f"figure {name} does not use {option}: leave it out"):
+            ss.figure(name, **{option: 3})
 
 
 def test_a_user_s_figure_is_made_like_one_of_the_package(tmp_path) -> None:
@@ -95,7 +82,7 @@ def test_refusals(tmp_path) -> None:
     for message, call in {
         "unknown figure '99': ": lambda: catalog.recipe("99"),
         "num_seeds is 1: give a whole number from 2 to 10,000": lambda: catalog.recipe("2").prepare(num_seeds=1),
-        "cannot write": lambda: catalog.save(recipe.draw(recipe.prepare()), tmp_path / "file" / "x"),
+        "cannot write": lambda: catalog.save_picture(recipe.draw(recipe.prepare()), tmp_path / "file" / "x.png"),
         "the name of a figure is 'a/b': use letters": lambda: replace(recipe, name="a/b"),
         r"unknown figure of .*own_figure\.py 'mine': choose one of own": lambda: catalog.recipe_from(OWN, "mine"),
         "cannot read the file": lambda: catalog.recipe_from(tmp_path / "nowhere.py", "own"),

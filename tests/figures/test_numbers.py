@@ -10,7 +10,7 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 from scansnap.dynamics.published import SYN_MEDIUM
-from scansnap.figures import fig_3, fig_8, syn_medium
+from scansnap.figures import syn_medium
 from scansnap.figures.fig_4 import surprise
 from scansnap.figures.fig_5 import excess_overlap
 
@@ -28,15 +28,15 @@ def test_stages_of_figure_2(prepare) -> None:
     assert np.array_equal(dataset["logits"].sel(seed=3, stage="end").values, last.astype(float))
 
 
-def test_dynamics_of_figure_3_are_those_of_the_flow() -> None:
-    dataset = fig_3.prepare(lr_y=[2.0])
+def test_dynamics_of_figure_3_are_those_of_the_flow(prepare) -> None:
+    dataset = prepare("3")
     times = dataset["time"].values[[40, 80]]
     for gradient in ("true", "modified"):
         flow = ss.flow(
             ss.single_common(), lr_y=2.0, lr_z=0.5, times=times, decoder_gradient=gradient, record=("attention_logits",)
         )
         chi = np.exp(2 * flow["attention_logits"].sel(token=5).values[0, :, 0, 0, 0])
-        factor = dataset["growth_factor"].sel(source=gradient, time=times).values[0]
+        factor = dataset["growth_factor"].sel(source=gradient, lr_y=2.0, time=times).values
         assert factor == pytest.approx(chi, rel=1e-5)
 
 
@@ -67,12 +67,12 @@ def test_scores_of_figure_6_by_hand(prepare) -> None:
     assert float(dataset["score"].sel(cell)) == pytest.approx((values.mean() - 1.899) / error)
 
 
-def test_the_gap_of_figure_8() -> None:
-    dataset = fig_8.prepare(lr_y=[0.5], vocab_size=100, steps=300)
+def test_the_gap_of_figure_8(prepare) -> None:
+    dataset = prepare("8").sel(lr_y=0.5)
     steps = dataset["step"].values
-    assert steps[-1] == 300
-    h = theory.decoder_growth(steps, vocab_size=100, lr_y=0.5)
-    assert np.allclose(dataset["stepwise"].values[0] - dataset["gap"].values[0] * 0.5 / 100, h, rtol=1e-12)
+    assert steps[-1] == 10_000
+    h = theory.decoder_growth(steps, vocab_size=1000, lr_y=0.5)
+    assert np.allclose(dataset["stepwise"] - dataset["gap"] * 0.5 / 1000, h, rtol=1e-12)
 
 
 def test_recall_by_hand(runs) -> None:

@@ -10,7 +10,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.figures.phase_diagram import map_of, telling_color
+from scansnap.figures.phase_diagram import default_color, map_of
 
 RATES = [0.1, 1.0, 10.0]
 
@@ -56,8 +56,8 @@ def test_cells_stand_around_their_rates_and_colors_do_not_exaggerate(flows) -> N
     assert high - low == pytest.approx(0.1411)
 
 
-def test_a_map_takes_the_most_telling_color_that_it_has(flows) -> None:
-    colored = partial(telling_color, x="lr_y", y="lr_z")
+def test_a_map_takes_the_most_default_color_that_it_has(flows) -> None:
+    colored = partial(default_color, x="lr_y", y="lr_z")
     assert colored(flows) == "snap_time"
     assert colored(flows.isel(time=slice(3))) == "entropy"  # none has snapped
     assert colored(flows.isel(time=slice(3)).assign(entropy=flows["entropy"] * np.nan)) == "favored_entropy"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import make_text
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,18 +11,10 @@ import xarray as xr
 import scansnap as ss
 from scansnap.figures import catalog, text_attention
 from scansnap.runtime.errors import InputError
-from tests.figures.conftest import check_picture
+from tests.figures.conftest import check_picture, committed
 from tests.small_text import SMALL, small_corpus
 
 FIGURE_7, FIGURE_10 = catalog.recipe("7"), catalog.recipe("10")
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return ss.read_corpus("example")
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +25,6 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     store = tmp_path_factory.mktemp("runs") / "run.zarr"
     ss.train_text(corpus, lr_y=1.0, steps=40, record_every=5, layers=2, **SMALL, store=store)
     return store
-
-
-def committed(name: str) -> xr.Dataset:
-    return make_text.read_json(DOCS / "data" / f"figure_{name}.json")
 
 
 def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:

@@ -24,22 +24,11 @@ import token_rates
 import tokens
 import trials
 from ladder import LadderModel, Rung
+from tests.figures.conftest import committed
 from token_choice import count_tokens, rank_correlations
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 TYPES = {"2000": 491, "20000": 3325, "200000": 13679}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return ss.read_corpus("example")
-
-
-def committed(name: str) -> xr.Dataset:
-    return make_text.read_json(DOCS / "data" / f"figure_{name}.json")
 
 
 def test_studies_use_the_public_api_and_the_helpers_of_figures() -> None:

@@ -138,4 +138,4 @@ def test_trends_hold_and_notice_the_opposite(name: str, variable: str, change: A
 
 @cache
 def figure(name: str) -> ss.FigureResult:
-    return ss.figure(name, **({"num_seeds": 8, "steps": 4000} if name == "selection" else {}))
+    return ss.figure(name, **({"num_seeds": 8} if name == "selection" else {}))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
+from tests.theory.test_overlap import random_directions
 
 two_hundred = settings(max_examples=200, deadline=None)
 sizes = st.integers(4, 10**6)
@@ -76,10 +77,8 @@ def test_the_order_of_rates_turns_once(size: int, classes: int, lr_y: float, lr_
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(0, 40))
 def test_overlaps_with_layer_norm(seed: int, classes: int, more: int) -> None:
     """The closed form against subtracting the mean over all M entries."""
-    rng = np.random.default_rng(seed)
-    c = rng.exponential(size=(classes, 8)) * (rng.random((classes, 8)) < 0.6)
-    c[np.arange(classes), np.arange(classes)] += 1
-    c /= c.sum(axis=1, keepdims=True)
+    f = random_directions(seed, classes, 8, 0.6)
+    c = f / f.sum(axis=1, keepdims=True)
     whole = np.hstack([c, np.zeros((classes, more))])
     centered = whole - whole.mean(axis=1, keepdims=True)
     centered /= np.linalg.norm(centered, axis=1, keepdims=True)
@@ -91,10 +90,7 @@ def test_overlaps_with_layer_norm(seed: int, classes: int, more: int) -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6))
 def test_the_modified_step_is_longer_and_its_own_logit_as_fast(seed: int, classes: int) -> None:
     """|f_n - F E' e_n|^2 = 1 - E'_nn >= 1, and its product with f_n is one (claim lemma_3_rate)."""
-    rng = np.random.default_rng(seed)
-    probs = rng.exponential(size=(classes, 12)) * (rng.random((classes, 12)) < 0.5)
-    probs[np.arange(classes), np.arange(classes)] += 0.5
-    f = theory.directions(probs)
+    f = random_directions(seed, classes, 12, 0.5)
     inverse = theory.inverse_overlaps(theory.overlaps(f))
     step = f - inverse @ f
     squared = (step**2).sum(axis=1)

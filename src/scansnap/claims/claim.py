@@ -30,20 +30,9 @@ from scansnap.validation.argument_types import ArgumentType, SequenceType
 from scansnap.validation.validate import validated
 
 NAMES = SequenceType(ArgumentType())
-Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
-Category = Literal[
-    "misprint",
-    "error",
-    "too strong",
-    "sharpened",
-    "added",
-    "holds",
-    "holds under its assumptions",
-    "fails under true SGD",
-]
 VerdictWord = Literal["holds", "holds under its assumptions only", "fails", "assumptions not met", "does not apply"]
 
-DEPENDS: dict[Dependence, str] = {
+DEPENDS = {
     "the classes": "",
     "the classes and random matrices": "random matrices too",
     "K, M and the rates": "formula in K, M and the rates",
@@ -51,7 +40,7 @@ DEPENDS: dict[Dependence, str] = {
 }
 """What a claim's check depends on, with a note for users who check it on their own classes."""
 
-CATEGORIES: dict[Category, str] = {
+CATEGORIES = {
     "misprint": "a sign, a factor or a symbol is wrong in the text",
     "error": "the statement is false as printed",
     "too strong": "true under more assumptions than stated",
@@ -94,6 +83,7 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
     ),
     "common tokens": ("tokens that classes share", lambda c: len(c.common_tokens) > 0),
     "one common token": ("exactly one common token", lambda c: len(c.common_tokens) == 1),
+    "positions": ("tokens that depend on their position", lambda c: c.num_buckets > 0),
     "no positions": ("tokens that do not depend on their position", lambda c: not c.num_buckets),
     "one query": ("one query for all classes", lambda c: len(c.queries) == 1),
     "interacting queries": (
@@ -131,8 +121,8 @@ class Claim:
     correction: str
     needs: tuple[str, ...]
     assumes: tuple[AssumptionId, ...]
-    depends_on: Dependence
-    category: Category
+    depends_on: str
+    category: str
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier():
@@ -140,6 +130,8 @@ class Claim:
         for kind, names, allowed in (
             ("need", self.needs, tuple(NEEDS)),
             ("assumption", self.assumes, get_args(AssumptionId)),
+            ("depends_on", (self.depends_on,), tuple(DEPENDS)),
+            ("category", (self.category,), tuple(CATEGORIES)),
         ):
             for name in names:
                 if name not in allowed:
@@ -249,9 +241,7 @@ class Verdict:
             "statement": readable(self.claim.statement),
             "where": self.claim.where,
             "conditions": readable(self.claim.conditions),
-            "predicted": _finite(leading.predicted) if leading else None,
-            "measured": _finite(leading.measured) if leading else None,
-            "deviation": _finite(leading.deviation) if leading else None,
+            **{name: _finite(getattr(leading, name, None)) for name in ("predicted", "measured", "deviation")},
             "verdict": self.verdict,
             "category": self.claim.category,
             "correction": readable(self.claim.correction) or None,
@@ -280,14 +270,14 @@ def claim(
     statement: str,
     *,
     where: str,
-    category: Category = "added",
+    category: str = "added",
     conditions: str = "none",
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
     correction: str = "",
     needs: Annotated[tuple[str, ...], NAMES] = (),
     assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
-    depends_on: Dependence = "the classes",
+    depends_on: str = "the classes",
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Turn a check function into a claim.  Its name is the claim's id; its docstring says how the claim is checked.
 
@@ -315,7 +305,7 @@ def claim(
     assumes : tuple of str
         The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
     depends_on : str
-        What its check depends on.
+        What its check depends on: a key of `DEPENDS`.
 
     Examples
     --------

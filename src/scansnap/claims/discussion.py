@@ -11,25 +11,13 @@ from numpy.typing import NDArray
 from scansnap import theory
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import PUBLISHED, FloatArray, flow_logits, trained
+from scansnap.claims.population import PUBLISHED, FloatArray, changed_classes, flow_logits, trained
 from scansnap.data.sampling import sample_counts
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium, syn_small, synthetic
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
-
-
-def resized(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:
-    """The classes in a vocabulary of another size, whose further tokens never occur."""
-    return SequenceClasses.from_supports(
-        tokens=[classes.support(i) for i in range(classes.num_classes)],
-        probs=[classes.support_probs(i) for i in range(classes.num_classes)],
-        query=classes.query,
-        next_token=classes.next_token,
-        vocab_size=vocab_size,
-        weights=classes.weights,
-    )
 
 
 @claim(
@@ -50,7 +38,7 @@ def layer_norm(check: Check) -> None:
     sizes = np.array([own, *(m for m in (1000, 3000, 10_000) if m > own)])
     if len(sizes) < 3:
         raise InputError(f"layer_norm widens the vocabulary up to 10,000 tokens: give classes of fewer than {own}.")
-    difference = np.array([_difference(check, resized(classes, int(size))) for size in sizes])
+    difference = np.array([_difference(check, changed_classes(classes, vocab_size=int(size))) for size in sizes])
     large = sizes >= 1000
     slope = np.polyfit(np.log(sizes[large]), np.log(difference[large]), 1)[0]
     check.equal("exponent in M of the difference of Z, up to logarithms", -1.0, slope, tolerance=0.3)

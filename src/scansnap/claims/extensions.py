@@ -25,7 +25,7 @@ from scipy.integrate import solve_ivp
 from scansnap import theory
 from scansnap.claims.check import FORM_ROLES, GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import PUBLISHED, FloatArray, flow_logits, trained
+from scansnap.claims.population import PUBLISHED, FloatArray, changed_classes, flow_logits, trained
 from scansnap.data.positioned_classes import PositionedClasses, near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common, syn_medium, syn_small
@@ -135,16 +135,7 @@ def _same(ahead: list[NDArray[np.int64]], won: list[NDArray[np.int64]]) -> Float
 def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
     """The classes without positions to which a fixed bias is equivalent."""
     by_bucket = np.concatenate([np.array(classes.listed_probs(n)).T for n in range(classes.num_classes)])
-    probs = theory.position_prior(by_bucket, sizes=classes.sizes, bias=bias)
-    rows = [slice(classes.offsets[n], classes.offsets[n + 1]) for n in range(classes.num_classes)]
-    return SequenceClasses.from_supports(
-        tokens=[classes.tokens[row] for row in rows],
-        probs=[probs[row] for row in rows],
-        query=classes.query,
-        next_token=classes.next_token,
-        vocab_size=classes.vocab_size,
-        weights=classes.weights,
-    )
+    return changed_classes(classes, token_probs=theory.position_prior(by_bucket, sizes=classes.sizes, bias=bias))
 
 
 @claim(
@@ -153,12 +144,11 @@ def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
     category="holds under its assumptions",
     conditions=r"fixed bias, $T \to \infty$",
     setting=lambda: Setting(near_distinct(), lr_y=1.0, lr_z=0.5),
+    needs=("positions",),
 )
 def positional_prior(check: Check) -> None:
     """Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned bias."""
     classes = check.setting.classes
-    if not classes.num_buckets:
-        raise InputError("positional_prior says nothing about these classes: it needs tokens that depend on position.")
     rates: dict[str, Any] = {**check.setting.rates, "progress": False}
     distance = np.arange(classes.num_buckets) + 1.0
     lines: dict[str, FloatArray] = {}
@@ -206,30 +196,17 @@ def _residual_states(
     """f_n (K x L), the rows of the classes' queries and Y (L x M) along a flow with the residual connection."""
     classes = setting.classes
     context = classes.contextual_tokens
-    tokens = np.concatenate([context, np.setdiff1d(classes.queries, context)])
-    order = np.argsort(tokens)
-    query = order[np.searchsorted(tokens, classes.query, sorter=order)]
-    result = one_head(
-        flow(
-            classes,
-            **setting.rates,
-            times=LONG_TIMES,
-            residual=True,
-            decoder_gradient=gradient,
-            record=("attention_logits", "decoder", "query_decoder"),
-            progress=False,
-        )
-    )
-    logits = result["attention_logits"].sel(query=classes.query).values[0]  # (time, K, S)
-    outside = [i for i, token in enumerate(classes.queries) if token not in context]
-    outside.sort(key=lambda i: int(classes.queries[i]))
-    states = []
-    for i in range(len(LONG_TIMES)):
-        f = theory.directions(classes.probs[:, context], logits[i])
-        f = np.concatenate([f, np.zeros((len(f), len(outside)))], axis=1)
-        y = np.concatenate([result["decoder"].values[0, i], result["query_decoder"].values[0, i][outside]])
-        states.append((f, query, y))
-    return states
+    outside = np.setdiff1d(classes.queries, context)
+    tokens = np.concatenate([context, outside])
+    query = (tokens == classes.query[:, None]).argmax(axis=1)
+    record = ("attention_logits", "decoder", "query_decoder")
+    options: dict[str, Any] = {"residual": True, "decoder_gradient": gradient, "record": record, "progress": False}
+    result = one_head(flow(classes, **setting.rates, times=LONG_TIMES, **options)).isel(run=0)
+    logits = result["attention_logits"].sel(query=classes.query).values  # (time, K, S)
+    decoders = np.concatenate([result["decoder"], result["query_decoder"].sel(query=outside)], axis=1)
+    zeros = np.zeros((classes.num_classes, len(outside)))
+    f = (np.hstack([theory.directions(setting.probs, z), zeros]) for z in logits)
+    return [(direction, query, decoder) for direction, decoder in zip(f, decoders, strict=True)]
 
 
 def _measured_betas(classes: SequenceClasses, states: list[Any]) -> FloatArray:
@@ -329,23 +306,15 @@ def residual_beta(check: Check) -> None:
 def _gains(check: Check, gradient: DecoderGradient, classes: SequenceClasses) -> dict[str, FloatArray]:
     """The gains of z between successive times (time, token), by kind of token within its query's classes."""
     logits = flow_logits(classes, times=LONG_TIMES, **check.setting.rates, residual=True, decoder_gradient=gradient)
-    owners = {
-        int(token): {int(classes.query[i]) for i in range(classes.num_classes) if token in classes.support(i)}
-        for token in classes.contextual_tokens
+    gains = np.diff(logits.values, axis=0, prepend=0.0)
+    has = Setting(classes).probs > 0
+    local = (classes.queries[:, None] == classes.query).astype(int) @ has  # the query's classes that have the token
+    kinds = {
+        "distinct": (local == 1) & (has.sum(axis=0) == 1),
+        "shared across": (local == 1) & (has.sum(axis=0) > 1),
+        "common": local > 1,
     }
-    lists: dict[str, list[FloatArray]] = {"distinct": [], "shared across": [], "common": []}
-    for query in classes.queries:
-        common = classes.local_common_tokens(int(query))
-        distinct = np.concatenate([classes.local_distinct_tokens(int(i)) for i in classes.of_query(int(query))])
-        kinds = {
-            "distinct": [token for token in distinct if len(owners[int(token)]) == 1],
-            "shared across": [token for token in distinct if len(owners[int(token)]) > 1],
-            "common": list(common),
-        }
-        for kind, tokens in kinds.items():
-            z = logits.sel(query=query, token=tokens).transpose("time", "token").values
-            lists[kind].append(np.diff(z, axis=0, prepend=0.0))
-    return {kind: np.concatenate(values, axis=1) for kind, values in lists.items()}
+    return {kind: gains[:, of_kind] for kind, of_kind in kinds.items()}
 
 
 @claim(
@@ -411,15 +380,12 @@ def early_motion(classes: SequenceClasses, *, lr_y: float) -> tuple[FloatArray, 
     """
     present = np.unique(np.concatenate([classes.contextual_tokens, classes.queries]))
     f = theory.directions(classes.probs[:, present])
-    velocity = theory.residual_velocity(
-        f, np.searchsorted(present, classes.query), vocab_size=classes.vocab_size, weights=classes.weights
-    )
-    steps, lr_z = 1e3, 1e-6 * lr_y
-    total = theory.accumulated_speed(
-        steps, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=lr_y, lr_z=lr_z
-    )
-    options: dict[str, Any] = {"lr_y": lr_y, "lr_z": lr_z, "decoder_gradient": "modified", "atol": 1e-14}
-    z = flow_logits(classes, times=[steps], residual=True, **options)
+    query = np.searchsorted(present, classes.query)
+    velocity = theory.residual_velocity(f, query, vocab_size=classes.vocab_size, weights=classes.weights)
+    slow, steps = Setting(classes, lr_y=lr_y, lr_z=1e-6 * lr_y), 1e3
+    total = theory.accumulated_speed(steps, **slow.sizes, **slow.rates)
+    options: dict[str, Any] = {"residual": True, "decoder_gradient": "modified", "atol": 1e-14}
+    z = flow_logits(classes, times=[steps], **slow.rates, **options)
     tokens = classes.contextual_tokens
     moved = z.isel(time=0).sel(query=np.unique(classes.query), token=tokens).values
     return total * velocity[:, np.searchsorted(present, tokens)], moved

@@ -26,6 +26,7 @@ from scansnap.claims.population import (
     FloatArray,
     dominant_growth,
     flow_logits,
+    growth_bound,
     integral,
     phase_constant,
     symmetric_flow,
@@ -57,13 +58,12 @@ def section_6_setting() -> Setting:
 def theorem_4_scanning(check: Check) -> None:
     """ln chi along flows up to t'_0 against both forms of the bounds, and its exponent in t; both gradients."""
     setting = check.setting
-    more = {**setting.sizes, **setting.rates, "constant": phase_constant(setting)}
     end = float(theory.scan_end(**setting.sizes, lr_y=setting.lr_y))
     times = np.geomspace(end / 1000, end, 25)
     f = theory.directions(setting.probs)[0]
     own = np.isin(setting.classes.contextual_tokens, setting.classes.distinct_tokens(0))
     start, share = float(f[own].max()), 1 / setting.classes.num_classes
-    published, exact = (theory.growth_bound(times, **more, form=form) for form in ("published", "exact"))
+    published, exact = growth_bound(setting, times, "published"), growth_bound(setting, times)
     growth, true = (dominant_growth(symmetric_flow(setting, times, gradient)) for gradient, _ in GRADIENT_ROLES)
     lower, upper = 2 * start**2 * share * exact, 2 * share * exact
     check.at_least("ln chi against the printed lower bound, modified gradient", growth, 2 * start**2 * published)
@@ -104,7 +104,7 @@ def theorem_4_snapping(check: Check) -> None:
     times = np.geomspace(1e3 * start, 1e150, 61)
     share = 1 / setting.classes.num_classes
     depth = np.log(np.log(setting.classes.vocab_size * setting.lr_y * times * share))
-    bound = theory.growth_bound(times, **setting.sizes, **setting.rates, constant=phase_constant(setting))
+    bound = growth_bound(setting, times)
     lines = {"1/K": np.full(60, share), "upper bound, e^(2 B_n/K)": 2 * share * np.diff(bound) / np.diff(depth)}
     for gradient, role in GRADIENT_ROLES:
         exponent = np.diff(dominant_growth(symmetric_flow(setting, times, gradient))) / np.diff(depth)
@@ -138,25 +138,23 @@ def _exponent(x: FloatArray, y: FloatArray) -> float:
 def theorem_4(check: Check) -> None:
     """B_n from its premises; exponents of both phases; -z of the common token along flows up to 10^12 steps, against
     B_n and with the decoder's lag."""
-    classes = check.setting.classes
-    arguments: dict[str, Any] = {**check.setting.sizes, "lr_y": check.setting.lr_y}
-    more = {**arguments, "lr_z": check.setting.lr_z, "constant": phase_constant(check.setting)}
+    setting, classes = check.setting, check.setting.classes
+    arguments: dict[str, Any] = {**setting.sizes, "lr_y": setting.lr_y}
     first, second = float(theory.scan_end(**arguments)), float(theory.snap_start(**arguments))
     times = np.geomspace(min(1.0, first / 100), 1e12, 97)
-    integral = _integrated(times, more)
+    integral = _integrated(setting, times)
     lines = {}
     for form, role in FORM_ROLES:
-        bound = lines[f"{form} form"] = theory.growth_bound(times, **more, form=form)
+        bound = lines[f"{form} form"] = growth_bound(setting, times, form)
         label = f"B_n against the integral of Eqs. 118 and 119, {form} form"
         check.equal(label, bound, integral, tolerance=1e-3, role=role)
-    rates = {
-        f"eta_Y/eta_Z = {check.setting.lr_y / rate:g}": rate for rate in (check.setting.lr_z, check.setting.lr_y / 1000)
-    }
+    slower = replace(setting, lr_z=setting.lr_y / 1000)
+    settings = {f"eta_Y/eta_Z = {each.lr_y / each.lr_z:g}": each for each in (setting, slower)}
     for gradient, _ in GRADIENT_ROLES:
-        for ratio, rate in rates.items():
-            lines[f"flow, {gradient} gradient, {ratio}"] = _lost(replace(check.setting, lr_z=rate), times, gradient)
+        for ratio, each in settings.items():
+            lines[f"flow, {gradient} gradient, {ratio}"] = _lost(each, times, gradient)
     early, late = times <= first / 10, times >= second * 1000
-    log_time = np.log(classes.vocab_size * check.setting.lr_y * times / classes.num_classes)
+    log_time = np.log(classes.vocab_size * setting.lr_y * times / classes.num_classes)
     for name, values in lines.items():
         if name == "published form":
             continue
@@ -169,17 +167,16 @@ def theorem_4(check: Check) -> None:
         if role == "beyond" and not name.endswith("= 1000"):
             label = f"B_n, exact form, against -z of the common token, {name}"
             check.equal(label, lines["exact form"], values, tolerance=0.05, role=role)
-    for ratio, rate in rates.items():
-        _check_flow(check, replace(check.setting, lr_z=rate), times, lines[f"flow, modified gradient, {ratio}"], ratio)
+    for ratio, each in settings.items():
+        _check_flow(check, each, times, lines[f"flow, modified gradient, {ratio}"], ratio)
     weak, ratio = assumed_setting(), "three classes that meet all assumptions"
     some = times[::8]
     _check_flow(check, weak, some, _lost(weak, some, "modified"), ratio)
-    bound = theory.growth_bound(some[-1], **weak.sizes, **weak.rates, constant=phase_constant(weak))
     label = f"B_n over -z at t = {some[-1]:.3g}, true gradient, {ratio}"
-    check.equal(label, 1.0, bound / _lost(weak, some, "true")[-1], tolerance=0.05, role="beyond")
-    drawn = {f"B_n, {form} form, {next(iter(rates))}": lines.pop(f"{form} form") for form, _ in FORM_ROLES}
-    for ratio, rate in list(rates.items())[1:]:
-        drawn[f"B_n, exact form, {ratio}"] = theory.growth_bound(times, **{**more, "lr_z": rate})
+    ahead = growth_bound(weak, some[-1]) / _lost(weak, some, "true")[-1]
+    check.equal(label, 1.0, ahead, tolerance=0.05, role="beyond")
+    drawn = {f"B_n, {form} form, {next(iter(settings))}": lines.pop(f"{form} form") for form, _ in FORM_ROLES}
+    drawn |= {f"B_n, exact form, {ratio}": growth_bound(each, times) for ratio, each in list(settings.items())[1:]}
     marks = {"t'_0": first, "t_0": second}
     check.curve = Curve(times, drawn | lines, "steps", "B_n, or -z of the common token in flows", marks=marks)
 
@@ -188,7 +185,7 @@ def _check_flow(check: Check, setting: Setting, times: FloatArray, lost: FloatAr
     """-z of the common token along a flow with the modified gradient: B_n over it, and it with the decoder's lag."""
     classes, rate = setting.classes, setting.lr_y
     sizes: dict[str, Any] = {"vocab_size": classes.vocab_size, "lr_y": rate}
-    bound = theory.growth_bound(times, **setting.sizes, **setting.rates, constant=phase_constant(setting))
+    bound = growth_bound(setting, times)
     for i in (0, -1):
         label = f"B_n over -z at t = {times[i]:.3g}, modified gradient, {name}"
         check.equal(label, 1.0, bound[i] / lost[i], tolerance=0.05, role="beyond")
@@ -207,13 +204,12 @@ def _lost(setting: Setting, times: FloatArray, gradient: DecoderGradient) -> Flo
     return -logits.sel(token=setting.classes.common_tokens[0]).values[:, 0]
 
 
-def _integrated(times: FloatArray, more: dict[str, Any]) -> FloatArray:
+def _integrated(setting: Setting, times: FloatArray) -> FloatArray:
     """eta_Z int xi_n up to each time by Simpson's rule in log time, with xi_n from Eq. 123."""
     fine = np.geomspace(times[0] * 1e-6, times[-1], 16_001)
-    arguments = {name: more[name] for name in ("vocab_size", "num_classes", "lr_y")}
-    gamma = theory.speed(fine, **arguments)
-    xi = gamma / (more["constant"] + 4 * integral(more["lr_z"] * gamma, fine))
-    return np.interp(np.log(times), np.log(fine), integral(more["lr_z"] * xi, fine))
+    gamma = theory.speed(fine, **setting.sizes, lr_y=setting.lr_y)
+    xi = gamma / (phase_constant(setting) + 4 * integral(setting.lr_z * gamma, fine))
+    return np.interp(np.log(times), np.log(fine), integral(setting.lr_z * xi, fine))
 
 
 @claim(
@@ -268,7 +264,7 @@ def equation_13(check: Check) -> None:
 def winner_takes_all(check: Check) -> None:
     """B_n up to 10^150 steps, and the share of the most probable distinct token among them along both flows."""
     setting = check.setting
-    late = theory.growth_bound([1e75, 1e150], **setting.sizes, **setting.rates, constant=phase_constant(setting))
+    late = growth_bound(setting, [1e75, 1e150])
     check.equal("gain of B_n from 10^75 to 10^150 steps", np.log(2) / 2, late[1] - late[0], tolerance=0.05)
     times = 10.0 ** np.array([0.0, 3, 6, 12, 25, 50, 75, 100, 125, 150])
     lines = {}

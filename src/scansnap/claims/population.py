@@ -25,6 +25,7 @@ from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import physical_memory
 from scansnap.systems.yz.compact import CompactLayout
+from scansnap.theory.overlap import Form
 from scansnap.theory.reduced_dynamics import DecoderGradient, SymmetricTrajectory
 
 FloatArray = NDArray[np.float64]
@@ -44,8 +45,7 @@ class State:
     @property
     def direction(self) -> FloatArray:
         """f_n (K x S)."""
-        order = np.argsort(self.classes.queries)
-        row = order[np.searchsorted(self.classes.queries, self.classes.query, sorter=order)]
+        row = (self.classes.queries == self.classes.query[:, None]).argmax(axis=1)
         return theory.directions(self.classes.probs[:, self.classes.contextual_tokens], self.attention_logits[row])
 
     @property
@@ -124,6 +124,21 @@ def trained(classes: SequenceClasses, quantity: str, *, steps: int, **options: A
     return np.asarray(one_head(result)[quantity].isel(step=-1).values)
 
 
+def changed_classes(
+    classes: SequenceClasses, *, token_probs: FloatArray | None = None, vocab_size: int | None = None
+) -> SequenceClasses:
+    """The classes with other probabilities of their tokens, without positions, or in another vocabulary size."""
+    ends = classes.offsets[1:-1]
+    return SequenceClasses.from_supports(
+        tokens=np.split(classes.tokens, ends),
+        probs=np.split(classes.token_probs if token_probs is None else token_probs, ends),
+        query=classes.query,
+        next_token=classes.next_token,
+        vocab_size=vocab_size or classes.vocab_size,
+        weights=classes.weights,
+    )
+
+
 def integral(drive: FloatArray, times: FloatArray) -> FloatArray:
     """int drive dt = int drive t d ln t up to each time; before the first time drive is in proportion to t."""
     return cumulative_simpson(drive * times, x=np.log(times), initial=0) + drive[0] * times[0] / 2
@@ -159,3 +174,8 @@ def dominant_growth(trajectory: SymmetricTrajectory) -> FloatArray:
 def phase_constant(setting: Setting) -> float:
     """C_0 of Theorem 4, of leading order in the overlap."""
     return float(theory.phase_constant(setting.overlap, num_classes=setting.classes.num_classes))
+
+
+def growth_bound(setting: Setting, times: ArrayLike, form: Form = "exact") -> FloatArray:
+    """B_n of Theorem 4 in the setting, with `phase_constant`."""
+    return theory.growth_bound(times, **setting.sizes, **setting.rates, constant=phase_constant(setting), form=form)

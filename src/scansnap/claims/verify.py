@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
-from scansnap.claims.check import Setting, check_rates
+from scansnap.claims.check import check_rates
 from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.systems import all_special_claims, claims_of_system
 from scansnap.data.named_classes import Data, as_source
-from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.runtime.formulas import readable
 from scansnap.runtime.progress import progress_bar
@@ -52,7 +51,6 @@ STATEMENTS = (
     "equation",
     "definition",
     "figure",
-    "table",
     "section",
     "appendix",
 )
@@ -154,8 +152,9 @@ def verify(
     if system is not None:
         claims = [*claims_of_system(SYSTEMS.member(system)), *(claims or ())]
     selected = select(*ids, claims=claims)
-    own_classes = None if classes is None else as_source(classes).classes
     check_rates(lr_y=lr_y, lr_z=lr_z)
+    given = {"classes": None if classes is None else as_source(classes).classes, "lr_y": lr_y, "lr_z": lr_z}
+    changes = {name: value for name, value in given.items() if value is not None}
     verdicts = []
     with progress_bar("checking", None, progress) as show:  # claims take from milliseconds to minutes
         for i, claim in enumerate(selected):
@@ -167,7 +166,7 @@ def verify(
 
             show(0, words)
             began = time.perf_counter()
-            verdict = _verdict(claim, own_classes, lr_y, lr_z, alone=alone, on_measurement=show_part)
+            verdict = _verdict(claim, changes, alone=alone, on_measurement=show_part)
             verdicts.append(replace(verdict, seconds=time.perf_counter() - began))
             if on_verdict:
                 called("on_verdict", on_verdict, verdicts[-1])
@@ -190,18 +189,12 @@ def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
 
 
 def _verdict(
-    claim: Claim,
-    classes: SequenceClasses | None,
-    lr_y: float | None,
-    lr_z: float | None,
-    *,
-    alone: bool,
-    on_measurement: Callable[[str], None],
+    claim: Claim, changes: Mapping[str, Any], *, alone: bool, on_measurement: Callable[[str], None]
 ) -> Verdict:
-    """The verdict on one claim; errors in its code are sentences that name it."""
+    """The verdict on one claim in its own setting with these changes; errors in its code are sentences that name it."""
     setting = None
     try:
-        setting = _setting(claim, classes, lr_y, lr_z)
+        setting = replace(claim.setting(), **changes)
         return claim.run(setting, on_measurement=on_measurement)
     except ScanSnapError as error:
         sentence = str(error) if claim.id in str(error) else f"{claim.id}: {error}"
@@ -211,13 +204,3 @@ def _verdict(
     except Exception as error:
         file = getattr(getattr(claim.check, "__code__", None), "co_filename", "")
         raise InputError(f"the check of {claim.id} fails with {describe_error(error, file)}.") from error
-
-
-def _setting(claim: Claim, classes: SequenceClasses | None, lr_y: float | None, lr_z: float | None) -> Setting:
-    """The claim's own setting, with the user's classes and rates in its place where there are any."""
-    own = claim.setting()
-    return Setting(
-        classes=own.classes if classes is None else classes,
-        lr_y=own.lr_y if lr_y is None else float(lr_y),
-        lr_z=own.lr_z if lr_z is None else float(lr_z),
-    )

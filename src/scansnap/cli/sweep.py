@@ -69,10 +69,10 @@ def sweep(
     result = run_sweep(settings, options, store=path, progress=False if json else None)
     seconds = time.perf_counter() - began
     if picture is not None and axes is not None:
-        from scansnap.figures.phase_diagram import phase_diagram, telling_color
+        from scansnap.figures.phase_diagram import default_color, phase_diagram
 
         x, y = axes
-        figure = phase_diagram(result, x=x, y=y, color=telling_color(result, x, y))
+        figure = phase_diagram(result, x=x, y=y, color=default_color(result, x, y))
         common.save_picture(figure, picture, path)
     _show(result, path, picture, before, seconds, json)
 

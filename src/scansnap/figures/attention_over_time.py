@@ -19,12 +19,12 @@ from scansnap.figures.style import (
     LINES,
     attention_bar,
     attention_colors,
-    honest_axis,
     label,
     legend,
     mathtext,
     plain,
     plain_ticks,
+    widen_axis,
 )
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
 from scansnap.results.story import of_all_runs, options_in_words, stories
@@ -71,10 +71,10 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
         raise InputError("this result holds no attention that could be drawn: lower the learning rates.")
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
-    told, kind = _by_kind(dataset[["attention", "loss", "entropy"]])
+    result, kind = _by_kind(dataset[["attention", "loss", "entropy"]])
     frozen = snaps(dataset)
     frozen = frozen[["moved_since"]].assign(snap=frozen["snap_step"], stays=frozen["snap_status"] != "slowed")
-    measures = told.isel(run=run).assign(frozen.isel(run=run, drop=True).data_vars)
+    measures = result.isel(run=run).assign(frozen.isel(run=run, drop=True).data_vars)
     for part in ("head", "layer"):
         several = measures.sizes[part] > 1
         measures = _as_classes(measures, part) if several else measures.squeeze(part, drop=True)
@@ -82,7 +82,7 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     all_snapped = frozen["snap"].notnull().all(patterns)
     measures["run_snap"] = ("any_run", frozen["snap"].max(patterns).where(all_snapped).values)
     measures["run_stays"] = ("any_run", frozen["stays"].all(patterns).values)
-    others = told[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
+    others = result[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
     measures["other_loss"] = others["loss"].reset_coords(drop=True)
     measures["other_entropy"] = others["entropy"].mean(("class", "layer", "head")).reset_coords(drop=True)
     story = stories(dataset.isel(run=[run]))[0]
@@ -98,7 +98,7 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
 
 
 def _by_kind(dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
-    """The result as told by distinct tokens if every class has some, and by favored ones otherwise; and their name."""
+    """The result with the entropy on distinct tokens, or on favored ones if a class has none; and which of the two."""
     if "classes" not in dataset.attrs or bool(
         dataset["entropy"].isel(run=0).notnull().any(record_dimension(dataset)).all()
     ):
@@ -214,7 +214,7 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) ->
     axes.set_xscale(SCALES[axis])
     axes.set_yscale("log" if name == "loss" else "linear")
     label(axes, _time_label(axis), f"{name} (nats)", title)
-    honest_axis(axes)
+    widen_axis(axes)
     plain_ticks(axes.yaxis)
 
 

@@ -55,6 +55,7 @@ NUMBERED = tuple(sorted((*SYNTHETIC, *TEXT), key=int))
 """The figures of the paper."""
 
 ENDINGS = (".png", ".pdf")
+"""The files of a figure: one for the screen and one for print."""
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,6 @@ def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
             plain[~np.isfinite(values.values)] = None
         variables[name] = {"dimensions": list(values.dims), "axes": axes, "values": plain.tolist()}
     return variables
-
-
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.png for the screen and `stem`.pdf for print."""
-    return [save_picture(figure, stem.with_name(stem.name + ending)) for ending in ENDINGS]
 
 
 def save_picture(figure: Figure, target: Path, where: str = "") -> Path:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
-from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, mathtext, plain, plain_ticks, wrapped
+from scansnap.figures.style import COLORS, LINES, MARKERS, label, mathtext, plain, plain_ticks, widen_axis, wrapped
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.formulas import readable
 
@@ -104,7 +104,7 @@ def _draw_lines(axes: Axes, curve: Curve) -> None:
         )
     axes.set_xscale("log" if curve.log_x else "linear")
     axes.set_yscale("log" if curve.log_y else "linear")
-    honest_axis(axes)
+    widen_axis(axes)
     for axis, is_log in ((axes.xaxis, curve.log_x), (axes.yaxis, curve.log_y)):
         if not is_log:
             axis.set_major_formatter("{x:g}")  # small numbers in full: readers overlook a factor beside the axis

@@ -50,32 +50,26 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     steps = math.ceil(10 * snapped)
     plain = replace(SYN_SMALL, momentum=None, steps=steps, record_every=1, record=("attention", "attention_logits"))
     runs = train(classes, replace(plain, seeds=range(num_seeds)), progress=False).squeeze(("layer", "head"), drop=True)
+    runs = runs.swap_dims(run="seed")
     speed = rate_of_change(runs).mean("class").isel(step=slice(1, None))
-    smooth = speed.rolling(step=WINDOW, center=True).mean()
-    fastest = smooth.fillna(0.0).idxmax("step").astype(int)
-    moments = np.stack(
-        [np.zeros(num_seeds, int), fastest, np.full(num_seeds, math.ceil(snapped)), np.full(num_seeds, steps)], 1
-    )
-    tokens = classes.support(0)
-    in_class = runs["token"].isin(tokens).values
-    logits = runs["attention_logits"].isel(query=0).values[np.arange(num_seeds)[:, None], moments]
-    logits = logits[..., in_class].astype(float)  # (seed, stage, token)
-    before = runs["attention"].sel(step=slice(0, math.ceil(snapped)))
-    after = runs["attention"].sel(step=slice(math.ceil(snapped), None))
-    moved = [np.abs(part.values[:, -1] - part.values[:, 0]).sum(-1).mean(-1) / 2 for part in (before, after)]
+    fastest = speed.rolling(step=WINDOW, center=True).mean().fillna(0.0).idxmax("step").astype(int)
+    moment = xr.concat([update + 0 * fastest for update in (0, fastest, math.ceil(snapped), steps)], "stage")
+    logits = runs["attention_logits"].isel(query=0).sel(token=classes.support(0), step=moment).astype(float)
+    at_ends = runs["attention"].sel(step=[0, math.ceil(snapped), steps])
+    moved = abs(at_ends.diff("step")).sum("token").mean("class") / 2
     return xr.Dataset(
         {
-            "logits": (("seed", "stage", "token"), logits, {"units": "1"}),
-            "score": (("seed", "stage", "token"), classes.support_probs(0) * np.exp(logits)),
+            "logits": (("seed", "stage", "token"), logits.values, {"units": "1"}),
+            "score": (("seed", "stage", "token"), classes.support_probs(0) * np.exp(logits.values)),
             "speed": (("seed", "step"), speed.values, {"units": "attention moved per update"}),
-            "moved": (("seed", "part"), np.stack(moved, -1), {"units": "1"}),
+            "moved": (("seed", "part"), moved.values, {"units": "1"}),
         },
         coords={
             "seed": runs["seed"].values,
             "stage": list(STAGES),
-            "moment": (("seed", "stage"), moments, {"units": "updates"}),
-            "token": tokens,
-            "token_kind": ("token", runs["token_kind"].values[in_class]),
+            "moment": (("seed", "stage"), moment.transpose("seed", "stage").values, {"units": "updates"}),
+            "token": logits["token"].values,
+            "token_kind": ("token", logits["token_kind"].values),
             "step": speed["step"].values,
             "part": ["up to t_0", "from t_0 to 10 t_0"],
         },

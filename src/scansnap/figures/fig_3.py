@@ -10,7 +10,6 @@ gradient, for which the theory is proved, and with SGD's own.  These equations a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -35,13 +34,13 @@ SOURCES = {
     "true": "dynamics, true SGD (Eq. 7)",
 }
 TIMES = np.geomspace(1.0, 1e6, 121)
+LR_Y = np.array([0.5, 1.0, 2.0, 5.0])
 LR_Z = 0.5
 
 
-def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0)) -> xr.Dataset:
+def prepare() -> xr.Dataset:
     """`growth_factor` (source, lr_y, time), with `scan_end` and `snap_start` of each rate."""
     classes = single_common()
-    rates = np.asarray(lr_y, float)
     setting: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
     probs = classes.support_probs(0)
     share = float((probs**2 / (probs**2).sum())[-1])  # f^2(0) of the last and most probable distinct token
@@ -52,19 +51,19 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0)) -> xr.Dataset:
     factors = []
     for form, order, weight in forms:
         constant = theory.phase_constant(Setting(classes).overlap, num_classes=classes.num_classes, form=order)
-        more = {**setting, "lr_y": rates[:, None], "lr_z": LR_Z, "constant": constant}
+        more = {**setting, "lr_y": LR_Y[:, None], "lr_z": LR_Z, "constant": constant}
         factors.append(np.exp(2 * share * weight * theory.growth_bound(TIMES, **more, form=form)))
     for gradient, _ in GRADIENT_ROLES:
-        flows = (symmetric_flow(Setting(classes, lr_y=float(rate), lr_z=LR_Z), TIMES, gradient) for rate in rates)
+        flows = (symmetric_flow(Setting(classes, lr_y=float(rate), lr_z=LR_Z), TIMES, gradient) for rate in LR_Y)
         factors.append(np.exp([dominant_growth(each) for each in flows]))
     return xr.Dataset(
         {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},
         coords={
             "source": list(SOURCES),
-            "lr_y": rates,
+            "lr_y": LR_Y,
             "time": ("time", TIMES, {"units": "steps of batch 1"}),
-            "scan_end": ("lr_y", theory.scan_end(**setting, lr_y=rates)),
-            "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=rates)),
+            "scan_end": ("lr_y", theory.scan_end(**setting, lr_y=LR_Y)),
+            "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=LR_Y)),
         },
     )
 

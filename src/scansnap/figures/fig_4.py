@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
+from scansnap.dynamics.sweep import sweep
 from scansnap.figures.attention_over_time import heatmap
-from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words
 from scansnap.figures.statistics import compatible, enough_seeds, majority, rise
-from scansnap.figures.style import attention_bar, draw_band, honest_axis, label, legend
+from scansnap.figures.style import attention_bar, draw_band, label, legend, widen_axis
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.rates["lr_y"] for name in ("syn-small", "syn-small-fast-decoder")])
 
@@ -28,11 +29,10 @@ LEARNED = 0.1
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
     num_seeds = enough_seeds(num_seeds)
-    runs = sweep_setting(
-        syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=("loss", "entropy", "attention")
-    )
+    record = ("loss", "entropy", "attention")
+    runs = sweep(syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=record, progress=False)
     rows = read_published("figure_4_loss")
-    dataset = runs.squeeze(("layer", "head"), drop=True).assign_coords(
+    dataset = runs.squeeze(("lr_z", "layer", "head"), drop=True).assign_coords(
         iteration=[int(row["iteration"]) for row in rows]
     )
     dataset["published_loss"] = ("iteration", [row["loss"] for row in rows], {"units": "nats"})
@@ -63,7 +63,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(entropy, x="updates", y="entropy (nats)", title="entropy on distinct tokens")
     legend(loss)
     legend(entropy)
-    honest_axis(entropy)
+    widen_axis(entropy)
     runs = f"right: median and 5% to 95% of {dataset.sizes['seed']} runs"
     rule = f"SGD with momentum {SYN_SMALL.momentum:g}"
     figure.suptitle(f"Figure 4: Syn-Small, {rule}, $\\eta_Z$ = 1; {runs}", fontsize=11)

@@ -7,7 +7,7 @@ How much the favored tokens overlap is therefore ranked among overlaps with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -18,31 +18,31 @@ from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED
+from scansnap.dynamics.sweep import sweep
 from scansnap.figures.attention_over_time import heatmap
-from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words, sweep_setting
+from scansnap.figures.recipe import FigureRecipe, Trend, setting_in_words
 from scansnap.figures.statistics import enough_seeds, significant
 from scansnap.figures.style import COLORS, attention_bar, label
 
 ADAM = PUBLISHED["syn-small-adam"].options
+RATES = [0.1, 0.5, 1.0]
 SHUFFLES = 999
 FAVORED = 3
 """The size of the subset of tokens that a run favors."""
 
 
-def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -> xr.Dataset:
-    """`attention` (rate, seed, step, token) on the first class's distinct tokens, and on its `common` tokens together.
+def prepare(*, num_seeds: int = 100) -> xr.Dataset:
+    """`attention` (rate, seed, step, token) on the first class's distinct tokens.
 
     `final_mean` and `final_spread` are over seeds; `won` is the share of seeds in which a token ends with the most.
     """
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    runs = sweep_setting(
-        classes, ADAM, lr_z=list(rates), lr_y_over_lr_z=1.0, seeds=range(num_seeds), record=("attention",)
-    ).rename(lr_z="rate")
+    setting = replace(ADAM, record=("attention",))
+    runs = sweep(classes, setting, lr_z=RATES, lr_y_over_lr_z=1.0, seeds=range(num_seeds), progress=False)
+    runs = runs.squeeze("lr_y_over_lr_z", drop=True).rename(lr_z="rate")
     first_class = runs["attention"].isel({"class": 0, "layer": 0, "head": 0}, drop=True)
     dataset = first_class.sel(token=classes.distinct_tokens(0)).to_dataset()
-    common = first_class.isel(token=runs["token_kind"].values == "common").sum("token")
-    dataset["common"] = common.assign_attrs(units="1")
     final = dataset["attention"].isel(step=-1)
     dataset["final_mean"], dataset["final_spread"] = final.mean("seed"), final.std("seed", ddof=1)
     dataset["won"] = (final.argmax("token") == xr.DataArray(np.arange(final.sizes["token"]), dims="token")).mean("seed")

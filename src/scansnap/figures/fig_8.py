@@ -6,8 +6,6 @@ ln M/(M s).  The gap is shown in units of eta_Y/M, in which the bound is 2 for e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -16,6 +14,10 @@ from scansnap import theory
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
+
+LR_Y = np.array([0.25, 0.5, 1.0, 2.0])
+VOCAB_SIZE = 1000
+STEPS = 10_000
 
 FINE = 20
 """The number of points of the smooth curve in each update."""
@@ -27,23 +29,19 @@ SHOWN = 40
 """The number of updates in the left panel."""
 
 
-def prepare(
-    *, lr_y: Sequence[float] = (0.25, 0.5, 1.0, 2.0), vocab_size: int = 1000, steps: int = 10_000
-) -> xr.Dataset:
+def prepare() -> xr.Dataset:
     """`stepwise` h* and `gap` h* - h, in units of eta_Y/M (lr_y, step); `smooth` h (lr_y, time) of the first ones."""
-    rates = np.asarray(lr_y, float)
-    updates = np.unique(np.concatenate([np.arange(min(steps, 100) + 1), np.geomspace(1, steps, 200).astype(int)]))
+    updates = np.unique(np.concatenate([np.arange(101), np.geomspace(1, STEPS, 200).astype(int)]))
     fine = np.arange(SHOWN * FINE + 1) / FINE
-    stepwise = theory.decoder_growth_steps(steps, vocab_size=vocab_size, lr_y=rates).T[:, updates]
-    at_steps = theory.decoder_growth(updates, vocab_size=vocab_size, lr_y=rates[:, None])
+    stepwise = theory.decoder_growth_steps(STEPS, vocab_size=VOCAB_SIZE, lr_y=LR_Y).T[:, updates]
+    at_steps = theory.decoder_growth(updates, vocab_size=VOCAB_SIZE, lr_y=LR_Y[:, None])
     return xr.Dataset(
         {
             "stepwise": (("lr_y", "step"), stepwise, {"units": "1"}),
-            "gap": (("lr_y", "step"), (stepwise - at_steps) * vocab_size / rates[:, None], {"units": "eta_Y/M"}),
-            "smooth": (("lr_y", "time"), theory.decoder_growth(fine, vocab_size=vocab_size, lr_y=rates[:, None])),
+            "gap": (("lr_y", "step"), (stepwise - at_steps) * VOCAB_SIZE / LR_Y[:, None], {"units": "eta_Y/M"}),
+            "smooth": (("lr_y", "time"), theory.decoder_growth(fine, vocab_size=VOCAB_SIZE, lr_y=LR_Y[:, None])),
         },
-        coords={"lr_y": rates, "step": updates, "time": ("time", fine, {"units": "updates of one class"})},
-        attrs={"vocab_size": vocab_size},
+        coords={"lr_y": LR_Y, "step": updates, "time": ("time", fine, {"units": "updates of one class"})},
     )
 
 
@@ -65,7 +63,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(gaps, x="updates of the class", y="$h^* - h$ (units of $\\eta_Y/M$)", title="the gap between them")
     legend(curves, title="$\\eta_Y$")
     legend(gaps, title="$\\eta_Y$", loc="upper right", bbox_to_anchor=(1.0, 0.95))
-    figure.suptitle(f"Figure 8: growth of the decoder, M = {dataset.attrs['vocab_size']}", fontsize=11)
+    figure.suptitle(f"Figure 8: growth of the decoder, M = {VOCAB_SIZE}", fontsize=11)
     return figure
 
 

@@ -7,7 +7,6 @@ does not matter at nu = 1.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -27,15 +26,16 @@ FORMS: dict[Form, str] = {
     "published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
     "exact": "exact form: $\\frac{1}{4}\\ln(1 + 4\\Gamma/C_0)$",
 }
+RATES = np.array([1.0, 2.0, 4.0, 8.0])
 ORDERS: tuple[ConstantForm, ...] = ("published", "leading")  # of C_0 in each form
 
 
-def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 10_000) -> xr.Dataset:
+def prepare() -> xr.Dataset:
     """`growth_bound` B_n (form, rate, time) and `at_snap` B_n(t_0) (form, rate), with `snap_start` t_0."""
-    classes = single_common(num_distinct=20, vocab_size=vocab_size)
-    setting, lr = Setting(classes), np.asarray(rates, float)
+    classes = single_common(num_distinct=20, vocab_size=10_000)
+    setting = Setting(classes)
     orders = [theory.phase_constant(setting.overlap, num_classes=classes.num_classes, form=order) for order in ORDERS]
-    start = theory.snap_start(**setting.sizes, lr_y=lr)
+    start = theory.snap_start(**setting.sizes, lr_y=RATES)
     times = np.geomspace(0.1, 1e5, 241)
 
     def bounds(t: np.ndarray, rate: np.ndarray) -> np.ndarray:
@@ -45,12 +45,12 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
 
     return xr.Dataset(
         {
-            "growth_bound": (("form", "rate", "time"), bounds(times, lr[:, None]), {"units": "1"}),
-            "at_snap": (("form", "rate"), bounds(start, lr), {"units": "1"}),
+            "growth_bound": (("form", "rate", "time"), bounds(times, RATES[:, None]), {"units": "1"}),
+            "at_snap": (("form", "rate"), bounds(start, RATES), {"units": "1"}),
         },
         coords={
             "form": list(FORMS),
-            "rate": lr,
+            "rate": RATES,
             "time": ("time", times, {"units": "steps of batch 1"}),
             "snap_start": ("rate", start),
         },

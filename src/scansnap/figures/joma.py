@@ -6,7 +6,6 @@ beside the joint flow that it stands for.  The phase diagram is made of flows, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from scipy.special import entr, softmax
 
-from scansnap.claims.joma import correlation, entropy_flow, is_dense_again, rebounds, squared_errors
+from scansnap.claims.joma import ENTROPY_TIMES, correlation, entropy_flow, is_dense_again, rebounds, squared_errors
 from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority, rise
@@ -30,13 +29,7 @@ SHOWN = 4
 LAW_TIMES = np.geomspace(0.01, 1000, 250)
 
 
-def prepare(
-    *,
-    num_seeds: int = 10,
-    ratios: Sequence[float] = RATIOS,
-    concentrations: Sequence[float] = CONCENTRATIONS,
-    end: float = 1e6,
-) -> xr.Dataset:
+def prepare(*, num_seeds: int = 10) -> xr.Dataset:
     """`agreement`, `slope` and `v` over steps, entropies of the law and the flow, `entropy` of flows by ratio."""
     num_seeds = enough_seeds(num_seeds)
     seeds = range(num_seeds)
@@ -47,8 +40,8 @@ def prepare(
     ratio = settings["lr_z"] / settings["lr_v"]
     z, estimate = runs["z"].values[:, :, 0], ratio * runs["estimate"].values[:, :, 0]
     agreement, slope = correlation(z[:, 1:], (estimate - estimate[:, :1] + z[:, :1])[:, 1:])
-    times = np.geomspace(1, end, 49)
-    entropies = [[entropy_flow(JoMA(concentration=c), seeds, ratio, times) for ratio in ratios] for c in concentrations]
+    systems = [JoMA(concentration=concentration) for concentration in CONCENTRATIONS]
+    entropies = [[entropy_flow(system, seeds, r, ENTROPY_TIMES) for r in RATIOS] for system in systems]
     targets, law, joint = _salience()
     return xr.Dataset(
         {
@@ -66,9 +59,9 @@ def prepare(
             "token": range(SHOWN),
             "law_time": LAW_TIMES,
             "component": targets,
-            "concentration": list(concentrations),
-            "ratio": list(ratios),
-            "time": np.append(0.0, times),
+            "concentration": list(CONCENTRATIONS),
+            "ratio": list(RATIOS),
+            "time": np.append(0.0, ENTROPY_TIMES),
         },
     )
 

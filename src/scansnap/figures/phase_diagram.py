@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap import theory
-from scansnap.figures.style import COLOR_MAP, color_bar, honest_span, label
+from scansnap.figures.style import COLOR_MAP, color_bar, label, widened_range
 from scansnap.results import measure
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.validate import validated
@@ -109,7 +109,7 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
     return values.rename(color).assign_attrs(_sizes(result))
 
 
-def telling_color(result: xr.Dataset, x: str, y: str) -> str:
+def default_color(result: xr.Dataset, x: str, y: str) -> str:
     """The first color that a map of the result has numbers for: when it snapped, how sparse it is, its loss."""
     attention = ["snap_time", "favored_entropy"] if "attention" in result else []
     for color in ("snap_time", "entropy", "favored_entropy", "loss"):
@@ -159,7 +159,7 @@ def draw_map(axes: Axes, values: xr.DataArray) -> QuadMesh:
         rasterized=True,
     )
     if not logarithmic:
-        image.set_clim(*honest_span(float(shown.min()), float(shown.max())))
+        image.set_clim(*widened_range(float(shown.min()), float(shown.max())))
     for name, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
         places = values[name].values.astype(float)
         if _is_log(places):

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scansnap.dynamics.options import TrainOptions
-    from scansnap.dynamics.sweep import SweepClasses
-
-RATES = ("lr_z", "lr_y", "lr_y_over_lr_z")
 
 
 @dataclass(frozen=True)
@@ -126,16 +123,6 @@ class FigureRecipe:
         used |= {name: value for name, value in stated.items() if isinstance(value, int | float | str | tuple | list)}
         recorded = {**used, "record": [str(name) for name in dataset.data_vars]}
         return dataset.assign_attrs(attributes("figure", self.title, recorded, seconds=round(seconds, 3)))
-
-
-def sweep_setting(classes: SweepClasses, setting: TrainOptions, **changes: Any) -> xr.Dataset:
-    """Sweep a setting with some of its options changed; those given as lists, and the seeds, are dimensions."""
-    from scansnap.dynamics.sweep import sweep
-    from scansnap.validation.checks import is_list
-
-    result = sweep(classes, setting, **changes, progress=False)
-    rates = {"lr_z": setting.lr_z, "lr_y": setting.lr_y, **changes}
-    return result.squeeze([rate for rate in RATES if rate in result.dims and not is_list(rates[rate])], drop=True)
 
 
 def setting_in_words(setting: TrainOptions) -> str:

@@ -30,7 +30,7 @@ PATH_STEPS = 200
 TIMES = np.geomspace(1.0, 1e60, 241)
 
 
-def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
+def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`path` (example, start, step, coordinate), `direction` of the ATT-SVM (selected, coordinate), `angle` (lean,
     time), and of the data sets `best` (seed, update), whether all best tokens are selected, and `cosine`."""
     enough_seeds(num_seeds)
@@ -50,9 +50,9 @@ def prepare(*, num_seeds: int = 100, steps: int = 8000) -> xr.Dataset:
         angles.append(np.degrees(np.arctan2(-p[:, 0], p[:, 1]) - np.arctan(lean)))
     sets = quiet_train(
         TokenSelection(init_scale=0.0),
-        steps=steps,
+        steps=8000,
         seeds=range(num_seeds),
-        record_every=max(1, steps // 80),
+        record_every=100,
         **optimizer,
     )
     return xr.Dataset(
@@ -170,12 +170,12 @@ FIGURE = FigureRecipe(
 )
 
 
-def prepare_next_token(*, seed: int = 0) -> xr.Dataset:
+def prepare_next_token() -> xr.Dataset:
     """Logits `z` (token, time) of a chain of components, their `component`, their `slope` in ln t and their `limit`
     within the component, both predicted."""
     system = NextToken(example="chain")
-    run = quiet_flow(system, lr_z=1.0, times=TIMES, seeds=[seed], record="z")
-    data = {name: values[0] for name, values in system.data(np.array([seed], np.uint64), None).items()}
+    run = quiet_flow(system, lr_z=1.0, times=TIMES, seeds=[0], record="z")
+    data = {name: values[0] for name, values in system.data(np.zeros(1, np.uint64), None).items()}
     return xr.Dataset(
         {
             "z": (("token", "time"), run["z"].values[0].T, {"units": "1"}),

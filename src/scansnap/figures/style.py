@@ -60,20 +60,20 @@ def plain(name: object, most: int = LONGEST_NAME) -> str:
 
 
 LEAST_SPAN = 0.1
-"""The least span of an honest axis, as a share of its largest value."""
+"""The smallest range of an axis, as a share of its largest value: a tiny change must not fill the picture."""
 
 
-def honest_span(low: float, high: float) -> tuple[float, float]:
-    """The ends of a scale, wider if they are nearer to each other than a change that is worth a scale."""
+def widened_range(low: float, high: float) -> tuple[float, float]:
+    """The ends of a scale, moved apart if their distance is below `LEAST_SPAN`."""
     span, middle = max(high - low, LEAST_SPAN * max(abs(low), abs(high))), (low + high) / 2
     return (low, high) if span == high - low else (middle - span / 2, middle + span / 2)
 
 
-def honest_axis(axes: Axes) -> None:
-    """Widen a y axis that a small change fills, so that it does not look like a large one."""
+def widen_axis(axes: Axes) -> None:
+    """Widen the y axis if its range is small, so that a small change does not look large."""
     low, high = axes.get_ylim()
     if axes.get_yscale() == "linear":
-        axes.set_ylim(*honest_span(low, high))
+        axes.set_ylim(*widened_range(low, high))
     elif high < 2 * low:
         axes.set_ylim(math.sqrt(low * high / 2), math.sqrt(2 * low * high))
 

@@ -40,7 +40,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -52,12 +53,14 @@ from scipy import stats
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
-from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words, sweep_setting
+from scansnap.dynamics.sweep import sweep
+from scansnap.figures.recipe import FigureRecipe, Trend, read_published, setting_in_words
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, significant
 from scansnap.figures.style import COLORS, label, legend, line, log_axis, mean_and_error, points
 
 QUERIES = (1, 3, 5, 10)
-RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
+RATES: dict[str, Any] = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
+NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
 CELL = ("num_query", *RATES, "seed")
 SETTING = (
     f"Syn-Medium, 1, 3, 5, 10 queries with 2 next tokens each, SGD with momentum {SYN_MEDIUM.momentum:g}, η_Z = 0.5, "
@@ -82,13 +85,14 @@ def make_runs(*, num_seeds: int = 10) -> xr.Dataset:
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
     """All cells with one number of queries."""
-    runs = sweep_setting(
+    runs = sweep(
         classes,
         SYN_MEDIUM,
         **RATES,
         seeds=range(num_seeds),
         record_every=None,
         record=("attention", "attention_logits", "entropy"),
+        progress=False,
     )
     last = runs.isel(step=-1, layer=0, head=0, drop=True)
     logits = last["attention_logits"]
@@ -119,22 +123,19 @@ def queries(num_query: float) -> str:
 
 def cell(num_query: float, **rates: float) -> str:
     """A cell of the grid in words."""
-    named = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
-    return ", ".join([queries(num_query), *(f"{named[name]} = {value:g}" for name, value in rates.items())])
+    return ", ".join([queries(num_query), *(f"{NAMES[name]} = {value:g}" for name, value in rates.items())])
 
 
 def neighbors(statement: str, values: xr.DataArray, along: str, *, falls: bool) -> Trend:
     """A trend about differences (over seeds) between neighbors of the grid along one axis: `values` fall or rise."""
     other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
-    labels, rows = [], []
-    for num_query in values["num_query"].values:
-        for fixed in values[other].values:
-            for low, high in pairwise(values[along].values):
-                line = values.sel({"num_query": num_query, other: fixed})
-                change = (line.sel({along: high}) - line.sel({along: low})).values
-                rows.append(-change if falls else change)
-                labels.append(f"{cell(num_query, **{other: fixed})}, {low:g} → {high:g}")
-    return all_rise(statement, labels, np.array(rows))
+    steps = list(pairwise(values[along].values))
+    labels = [
+        f"{cell(num_query, **{other: fixed})}, {low:g} → {high:g}"
+        for num_query, fixed, (low, high) in product(values["num_query"].values, values[other].values, steps)
+    ]
+    rises = values.diff(along).transpose("num_query", other, along, "seed").values.reshape(len(labels), -1)
+    return all_rise(statement, labels, -rises if falls else rises)
 
 
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
@@ -254,7 +255,6 @@ FIGURE_6 = FigureRecipe(
 
 
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
-NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
 MEANT = "softmax"
 """The reading that the paper means, in which its statements are tested."""
 THRESHOLDS = np.linspace(0.5, 2.0, 31)
@@ -307,24 +307,13 @@ def _symbol(rate: str) -> str:
 
 def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
     """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), and each run's `descent`."""
-    recall = xr.concat(
-        [_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
-        xr.DataArray(list(READINGS), dims="reading", name="reading"),
-    )
-    dims = ("reading", *CELL)
-    recall = recall.transpose(*dims, "threshold")
-    centered = THRESHOLDS - THRESHOLDS.mean()
-    descent = -(recall.values @ centered) / (centered @ centered)
-    return xr.Dataset(
-        {"recall": recall.assign_attrs(units="1"), "descent": (dims, descent, {"units": "recall per 1/M"})},
-        attrs=runs.attrs,
-    )
-
-
-def _recall(values: xr.DataArray) -> xr.DataArray:
-    """The share of distinct tokens above each threshold; values are in units of 1/M, NaN where there is no class."""
-    shares = [(values > threshold).sum(("class", "rank")) / values.count(("class", "rank")) for threshold in THRESHOLDS]
-    return xr.concat(shares, xr.DataArray(THRESHOLDS, dims="threshold", name="threshold"))
+    values = runs[list(READINGS)].to_array("reading") * runs["vocab_size"]  # NaN where there is no class
+    thresholds = xr.DataArray(THRESHOLDS, dims="threshold", coords={"threshold": THRESHOLDS})
+    recall = (values > thresholds).sum(("class", "rank")) / values.count(("class", "rank"))
+    descent = -recall.polyfit("threshold", 1)["polyfit_coefficients"].sel(degree=1, drop=True)
+    dataset = xr.Dataset({"recall": recall.assign_attrs(units="1"), "descent": descent}, attrs=runs.attrs)
+    dataset["descent"].attrs["units"] = "recall per 1/M"
+    return dataset.transpose("reading", *CELL, "threshold")
 
 
 def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title: str) -> Figure:

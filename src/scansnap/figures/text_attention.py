@@ -14,12 +14,12 @@ from matplotlib.image import AxesImage
 from scansnap.figures.style import (
     attention_bar,
     attention_colors,
-    honest_axis,
     label,
     legend,
     line,
     plain,
     plain_ticks,
+    widen_axis,
 )
 from scansnap.results.measure import snaps
 from scansnap.results.store import load
@@ -153,7 +153,7 @@ def draw_curves(dataset: xr.Dataset) -> Figure:
         if name == "normalized_entropy" and len(heads) <= 12:
             legend(axes)
         label(axes, x="updates", y=words)
-        honest_axis(axes)
+        widen_axis(axes)
     froze = "; dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else "; no pattern has frozen"
     figure.suptitle(f"{dataset.attrs['title']}{froze}", fontsize=11)
     return figure

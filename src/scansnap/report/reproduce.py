@@ -122,7 +122,8 @@ def reproduce(
         result = PageFigure(recipe, recipe.trends(dataset), dataset.attrs["seconds"])
         drawn = recipe.draw(dataset)
         pictures[result.anchor] = html.png(drawn)
-        catalog.save(drawn, folder / f"figure_{recipe.name}")
+        for ending in catalog.ENDINGS:
+            catalog.save_picture(drawn, folder / f"figure_{recipe.name}{ending}")
         results.append(result)
 
     def add_verdict(verdict: Verdict) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scansnap.claims.claim import CATEGORIES, FAILS, Category, Verdict
+from scansnap.claims.claim import CATEGORIES, FAILS, Verdict
 from scansnap.claims.verify import paper_claims
 from scansnap.figures import catalog, fig_2
 from scansnap.figures.recipe import FigureRecipe, Trend
@@ -146,7 +146,7 @@ class Headline:
     claims: Mapping[str, int]  # verdicts on the paper's statements and how often they were given
     trends: Mapping[str, int]  # the same for the tests of the paper's figures
     theorems: Mapping[str, Sequence[Verdict]]  # by verdict
-    failing: Mapping[Category, Sequence[Verdict]]
+    failing: Mapping[str, Sequence[Verdict]]
     mended: int  # failing claims whose correction holds
     doubtful: Sequence[PageFigure]  # the paper's figures of which some test fails
     highlights: Sequence[Highlight]

@@ -236,16 +236,14 @@ def component_basis(components: ArrayLike) -> FloatArray:
 
     Tokens of one component have the same entries, to the last bit, in all columns of means.
     """
+    from scipy.linalg import helmert  # takes long to import
+
     labels = np.asarray(components, np.int64)
-    contrasts, means = [], []
-    for component in np.unique(labels):
-        members = np.flatnonzero(labels == component)
-        means.append((labels == component) / np.sqrt(len(members)))
-        for j in range(1, len(members)):
-            column = np.zeros(len(labels))
-            column[members[:j]], column[members[j]] = 1.0, -j
-            contrasts.append(column / np.sqrt(j * (j + 1)))
-    return np.stack([*contrasts, *means], -1)
+    members = labels == np.unique(labels)[:, None]
+    contrasts = [np.zeros((len(labels), count - 1)) for count in members.sum(1)]
+    for columns, inside in zip(contrasts, members, strict=True):
+        columns[inside] = helmert(inside.sum()).T
+    return np.hstack([*contrasts, (members / np.sqrt(members.sum(1, keepdims=True))).T])
 
 
 @formula

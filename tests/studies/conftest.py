@@ -1,0 +1,3 @@
+"""The example text, which the tests of figures read too."""
+
+from tests.figures.conftest import corpus  # noqa: F401
