@@ -41,7 +41,7 @@ from scansnap.monitor.isolation import (
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.projections import Projections, find_projections
+from scansnap.monitor.projections import find_projections
 from scansnap.monitor.quantities import HeadQuantity, QuantityError, Rows, Sample, lacks_memory
 from scansnap.monitor.reductions import Reductions
 from scansnap.runtime.errors import InputError, ScanSnapError
@@ -579,16 +579,9 @@ class SnapshotTaker:
             if quantity.sample not in ("projections", "gradients"):
                 continue
             modules, attribute = named_modules(self._model), "grad" if quantity.sample == "gradients" else "data"
-            alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
             for i, layer in enumerate(self._own.values()):
                 module = modules.get(_module_of(layer.name))
-                found = module and find_projections(module, layer.heads, layer.width, attribute)
-                if found:
-                    alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
-            for layers in alike.values():
-                query = torch.stack([projections.query.detach() for _, projections in layers])
-                key = torch.stack([projections.key.detach() for _, projections in layers])
-                numbers = reductions.values_of(quantity, Projections(query, key), query.shape[:2])
+                found = None if module is None else find_projections(module, layer.heads, layer.width, attribute)
+                numbers = None if found is None else reductions.values_of(quantity, found, found.query.shape[:1])
                 if numbers is not None:
-                    for (i, _), of_heads in zip(layers, numbers, strict=True):
-                        values[number, i, : len(of_heads)] = of_heads
+                    values[number, i, : len(numbers)] = numbers
