@@ -49,20 +49,9 @@ def test_steps_only_grow() -> None:
         walk(strict, 9, 3)
 
 
-class Handmade(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([ByHand(), ByHand()])
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
 def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced() -> None:
-    handmade = Handmade()
-    said = r"no attention was captured in Handmade.*watch.attention\(module\)"
+    handmade = nn.Sequential(ByHand(), ByHand())
+    said = r"no attention was captured in Sequential.*watch.attention\(module\)"
     with pytest.warns(UserWarning, match=said):  # before the training begins
         watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=50)
     for use in (watch.step, watch.snapshot, lambda: watch.seen):
@@ -71,13 +60,13 @@ def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced()
     watch.close()  # it has been said
     with pytest.warns(UserWarning, match=said):
         watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
-    watch.attention(*handmade.layers)
+    watch.attention(*handmade)
     watch.step()
-    assert watch.seen == ("layers.0", "layers.1")
+    assert watch.seen == ("0", "1")
     assert watch.dataset["attention_kind"].values.tolist() == ["causal", "causal"]
     assert watch.dataset["step"].values.tolist() == [0, 1]
     with pytest.raises(InputError, match="before the first step"):
-        watch.attention(handmade.layers[0])
+        watch.attention(handmade[0])
 
 
 def test_a_model_without_attention_is_said_at_once() -> None:
@@ -108,30 +97,18 @@ def test_announcements_are_checked() -> None:
 
 def test_probes_of_every_form_are_the_same() -> None:
     class Named(GPT):
-        def forward(self, ids: Tensor, scale: float = 1.0) -> Tensor:  # type: ignore[override]
-            return super().forward(ids) * scale
+        def forward(self, input_ids: Tensor, scale: float = 1.0) -> Tensor:  # type: ignore[override]
+            return super().forward(input_ids) * scale
 
     torch.manual_seed(3)
     named = Named()
     forms: list[Any] = [ids(), (ids(), 2.0), {"input_ids": ids()}, [ids(), ids(seed=2)], lambda m: m(ids())]
-    looks = [
-        ss.watch(named if not isinstance(form, dict) else Keyword(named), probe=form, rows=None, errors="raise").dataset
-        for form in forms
-    ]
+    looks = [ss.watch(named, probe=form, rows=None, errors="raise").dataset for form in forms]
     for other in (looks[1], looks[2], looks[4]):
         np.testing.assert_allclose(other["entropy"], looks[0]["entropy"], rtol=1e-6)
     both = ss.watch(named, probe=torch.cat([ids(), ids(seed=2)]), rows=None, errors="raise").dataset
     np.testing.assert_allclose(looks[3]["entropy"], both["entropy"], rtol=1e-6)
     assert looks[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
-
-
-class Keyword(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        return self.inner(input_ids)
 
 
 def test_a_model_with_time_first_is_seen_by_windows() -> None:
