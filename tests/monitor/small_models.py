@@ -129,7 +129,7 @@ def train(
         batch = ids(4, LENGTH + 1, seed=step + 1)
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            if inside:  # what a look leaves in autocast's cache would be used next
+            if inside:  # what a snapshot leaves in autocast's cache would be used next
                 each(step)
             logits = model(batch[:, :-1])
         loss = functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())

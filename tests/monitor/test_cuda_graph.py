@@ -1,4 +1,4 @@
-"""Replayed looks measure what looks done afresh measure, and take nothing for granted that has changed."""
+"""Replayed snapshots measure what snapshots done afresh measure, and take nothing for granted that has changed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     ),
     "a hook": lambda model: _attention(model).project.register_forward_hook(lambda *given: 2 * given[-1]),
 }
-"""What a user may do to a model between two looks."""
+"""What a user may do to a model between two snapshots."""
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -135,7 +135,7 @@ def _train(model: nn.Module, steps: int, device: str, after: Callable[[int], Non
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("reads", [False, True])
-def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> None:
+def test_replayed_snapshots_are_snapshots_and_leave_the_training_alone(reads: bool) -> None:
     model = make(reads).cuda()
     twin = copy.deepcopy(model)
     probe = torch.randint(0, 11, (4, 20), device="cuda")
@@ -143,11 +143,11 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
     afresh = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
     afresh._taker._replay._captures_left = 0
 
-    def look(step: int) -> None:
+    def snapshot(step: int) -> None:
         watch.step()
         afresh.step()
 
-    _train(model, 8, "cuda", look)
+    _train(model, 8, "cuda", snapshot)
     _train(twin, 8, "cuda")
     assert (watch._taker._replay._graph is None) == reads
     assert afresh._taker._replay._graph is None
@@ -160,7 +160,7 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_model_is_looked_at_afresh(change: Callable[[nn.Module], Any]) -> None:
+def test_a_changed_model_is_measured_afresh(change: Callable[[nn.Module], Any]) -> None:
     model = make().cuda()
     watch = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
     watch.step()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import scansnap as ss
-from tests.monitor.looks import GivenAttention
+from tests.monitor.given_attention import GivenAttention
 
 LENGTH, WINDOWS, SNAPSHOTS, EACH = 32, 3, 12, 12
 SEPARATOR = 7

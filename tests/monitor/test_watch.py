@@ -1,4 +1,4 @@
-"""A watch in a loop: when it looks, what it refuses, and how looks fail."""
+"""A watch in a loop: when it snapshots, what it refuses, and how snapshots fail."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import scansnap as ss
 from scansnap.monitor import attention, snapshot
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
-from tests.monitor.looks import GPT as Given
-from tests.monitor.looks import anywhere, even, first
+from tests.monitor.given_attention import GPT as Given
+from tests.monitor.given_attention import anywhere, even, first
 from tests.monitor.small_models import GPT, LENGTH, TOKENS, ByHand, ids
 
 
@@ -103,12 +103,12 @@ def test_probes_of_every_form_are_the_same() -> None:
     torch.manual_seed(3)
     named = Named()
     forms: list[Any] = [ids(), (ids(), 2.0), {"input_ids": ids()}, [ids(), ids(seed=2)], lambda m: m(ids())]
-    looks = [ss.watch(named, probe=form, rows=None, errors="raise").dataset for form in forms]
-    for other in (looks[1], looks[2], looks[4]):
-        np.testing.assert_allclose(other["entropy"], looks[0]["entropy"], rtol=1e-6)
+    snapshots = [ss.watch(named, probe=form, rows=None, errors="raise").dataset for form in forms]
+    for other in (snapshots[1], snapshots[2], snapshots[4]):
+        np.testing.assert_allclose(other["entropy"], snapshots[0]["entropy"], rtol=1e-6)
     both = ss.watch(named, probe=torch.cat([ids(), ids(seed=2)]), rows=None, errors="raise").dataset
-    np.testing.assert_allclose(looks[3]["entropy"], both["entropy"], rtol=1e-6)
-    assert looks[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
+    np.testing.assert_allclose(snapshots[3]["entropy"], both["entropy"], rtol=1e-6)
+    assert snapshots[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
 
 
 def test_a_model_with_time_first_is_seen_by_windows() -> None:
@@ -137,16 +137,16 @@ class Faulty(GPT):
         return super().forward(ids)
 
 
-def test_a_look_without_memory_is_taken_in_smaller_pieces() -> None:
+def test_a_snapshot_without_memory_is_taken_in_smaller_pieces() -> None:
     torch.manual_seed(3)
     faulty = Faulty()
     whole = ss.watch(faulty, probe=ids(8), rows=None, errors="raise")
     faulty.most = 3
     whole.step(50)
-    looks = whole.dataset
+    snapshots = whole.dataset
     for name in ("entropy", "top_1", "largest_logit", "previous_token", "prefix_matching", "pattern"):
-        np.testing.assert_allclose(looks[name].values[1], looks[name].values[0], rtol=1e-6, err_msg=name)
-    assert np.isnan(looks["moved"].values[1]).all()
+        np.testing.assert_allclose(snapshots[name].values[1], snapshots[name].values[0], rtol=1e-6, err_msg=name)
+    assert np.isnan(snapshots["moved"].values[1]).all()
     whole.step(100)  # the pieces stay small, and what moves is measured again
     np.testing.assert_allclose(whole.dataset["moved"].values[2], 0.0, atol=1e-7)
     faulty.most = 0
@@ -189,7 +189,7 @@ def test_attention_that_is_not_finite_is_an_alarm() -> None:
 
 
 def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
-    """At the first look it is refused; later it is missing alone."""
+    """At the first snapshot it is refused; later it is missing alone."""
 
     @ss.head_quantity(long_name="with a slip of the pen")
     def slip(rows: Any) -> Tensor:
@@ -215,22 +215,22 @@ def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
     with pytest.warns(UserWarning, match="at step 1 the quantity 'late' fails") as said:
         walk(watch, 1, 2)
     assert len(said) == 1
-    looks = watch.dataset
-    assert np.isfinite(looks["entropy"].values).all()
-    assert np.isnan(looks["late"].values[1:]).all()
-    assert looks["status"].values.tolist() == ["ok"] * 3
+    snapshots = watch.dataset
+    assert np.isfinite(snapshots["entropy"].values).all()
+    assert np.isnan(snapshots["late"].values[1:]).all()
+    assert snapshots["status"].values.tolist() == ["ok"] * 3
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("fails", ["nothing", "the model", "the memory", "a quantity"])
-def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None:
-    """Those of a look that failed would be in the way of the next one; nor does its error keep them."""
-    looked_at: list[weakref.ref[Tensor]] = []
+def test_a_snapshot_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None:
+    """Those of a snapshot that failed would be in the way of the next one; nor does its error keep them."""
+    measured: list[weakref.ref[Tensor]] = []
     is_broken = False
 
     @ss.head_quantity(long_name="fails when told")
     def fragile(rows: Any) -> Tensor:
-        looked_at.append(weakref.ref(rows.weights))
+        measured.append(weakref.ref(rows.weights))
         if is_broken:
             raise MemoryError if fails == "the memory" else ValueError("told to fail")
         return rows.entropy
@@ -249,8 +249,8 @@ def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-    assert looked_at
-    assert not any(weights() is not None for weights in looked_at)
+    assert measured
+    assert not any(weights() is not None for weights in measured)
 
 
 def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytes
 
 
 def test_long_contexts_are_seen_without_their_whole_weights() -> None:
-    """One head of 8,192 tokens has 268 million bytes of weights; a look holds no array of a tenth of that."""
+    """One head of 8,192 tokens has 268 million bytes of weights; a snapshot holds no array of a tenth of that."""
 
     class Long(nn.Module):
         def __init__(self) -> None:
@@ -373,10 +373,10 @@ def test_a_snapshot_that_fails_is_recorded_as_missing() -> None:
     assert "3 snapshots, 2 missing" in repr(watch)
     faulty.most = 100
     watch.step()
-    looks = watch.dataset
-    assert looks["status"].values.tolist() == ["ok", "missing", "missing", "ok"]
-    assert looks["reason"].values.tolist() == ["", *["no memory for so many windows"] * 2, ""]
-    assert np.isfinite(looks["entropy"].values).all((1, 2)).tolist() == [True, False, False, True]
+    snapshots = watch.dataset
+    assert snapshots["status"].values.tolist() == ["ok", "missing", "missing", "ok"]
+    assert snapshots["reason"].values.tolist() == ["", *["no memory for so many windows"] * 2, ""]
+    assert np.isfinite(snapshots["entropy"].values).all((1, 2)).tolist() == [True, False, False, True]
 
 
 @pytest.mark.filterwarnings("ignore:the snapshot at step 1 is not whole")

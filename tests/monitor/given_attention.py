@@ -90,7 +90,7 @@ def series(
     return snapshots
 
 
-def look(step: int, weights: Weights, **options: Any) -> xr.Dataset:
+def snapshot(step: int, weights: Weights, **options: Any) -> xr.Dataset:
     """One snapshot at a step."""
     return series([weights], **options).assign_coords(step=[step])
 
@@ -101,7 +101,7 @@ def join(parts: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def missing(like: xr.Dataset, step: int, reason: str) -> xr.Dataset:
-    """A look that failed."""
+    """A snapshot that failed."""
     empty = like.isel(step=[0]).copy(deep=True)
     for name in empty.data_vars:
         empty[name][...] = np.nan
