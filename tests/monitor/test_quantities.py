@@ -311,7 +311,7 @@ def test_where_most_attention_lies() -> None:
 
 
 def test_a_profile_of_repeated_tokens() -> None:
-    """A quantity of one's own; NaN where the probe has no token ids, and so no windows of repeated tokens."""
+    """A user's quantity; NaN where the probe has no token ids, and so no windows of repeated tokens."""
 
     @head_quantity(long_name="attention at the distance that has most of it", reduction="peak", sample="repeated")
     def repeated_offset(rows: Rows) -> Profile:

@@ -286,7 +286,7 @@ def test_one_key_has_no_share() -> None:
         assert np.isnan(beyond_even(np.ones(2), np.ones(2))).all()
 
 
-def test_a_verdict_of_ones_own() -> None:
+def test_a_users_verdict() -> None:
     @HEAD_VERDICTS.register("wandering")
     @head_verdict("alarm", needs="moved")
     def wandering(head: HeadHistory):

@@ -188,7 +188,7 @@ def test_attention_that_is_not_finite_is_an_alarm() -> None:
         ss.watch(gpt, probe=ids(), errors="raise")
 
 
-def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
+def test_a_users_quantity_that_fails_is_named() -> None:
     """At the first snapshot it is refused; later it is missing alone."""
 
     @ss.head_quantity(long_name="with a slip of the pen")
@@ -223,7 +223,7 @@ def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("fails", ["nothing", "the model", "the memory", "a quantity"])
-def test_a_snapshot_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None:
+def test_a_snapshot_leaves_no_tensors_to_the_garbage_collector(fails: str) -> None:
     """Those of a snapshot that failed would be in the way of the next one; nor does its error keep them."""
     measured: list[weakref.ref[Tensor]] = []
     is_broken = False
