@@ -42,9 +42,7 @@ class Reductions:
         """A number for each layer and head."""
         return torch.full(self.is_bad.shape, value, dtype=torch.float64, device=self.is_bad.device)
 
-    def add(
-        self, layer: int, samples: Mapping[Sample, Rows], followed: Tensor | None = None, *, has_before: bool = False
-    ) -> None:
+    def add(self, layer: int, samples: Mapping[Sample, Rows], followed: Tensor | None, *, has_before: bool) -> None:
         """Add some rows of a layer: those of the probe, and those of windows of repeated tokens.
 
         `followed` is where the weights of the first rows of the probe are kept between snapshots; `has_before` says
