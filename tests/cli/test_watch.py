@@ -12,7 +12,7 @@ import pytest
 from scansnap.cli.app import main
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
-from tests.monitor.looks import first, look, missing
+from tests.monitor.given_attention import first, missing, snapshot
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def command(monkeypatch):
 
 @pytest.fixture
 def store(tmp_path):
-    looks = SnapshotStore(tmp_path / "a.zarr")
+    snapshots = SnapshotStore(tmp_path / "a.zarr")
     for i in range(3):
-        looks.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12))))
-    looks.close()
+        snapshots.append(snapshot(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12))))
+    snapshots.close()
     return tmp_path / "a.zarr"
 
 
@@ -51,9 +51,9 @@ def test_show(command, store, capsys, tmp_path) -> None:
         f"page: {tmp_path / 'page.html'}   (open it in a browser)",
     ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
-    looks = SnapshotStore(store)
-    looks.append(missing(read_snapshots(store).load(), 150, "out of memory"))
-    looks.close()
+    snapshots = SnapshotStore(store)
+    snapshots.append(missing(read_snapshots(store).load(), 150, "out of memory"))
+    snapshots.close()
     assert command("watch", "show", store, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["steps"] == [0, 50, 100, 150]
@@ -142,7 +142,7 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     for i in range(5):
         weights = np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)).copy()
         weights[1, 1] = first(12, 0.2 if i >= 4 else 0.9)
-        other.append(look(25 * i, weights))
+        other.append(snapshot(25 * i, weights))
     other.close()
     assert command("watch", "compare", store, tmp_path / "b.zarr") == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -158,7 +158,7 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     logits = SnapshotStore(tmp_path / "c.zarr")
     for i in range(3):  # from 25.6, a tenth of 256
         sizes = np.array([[1.0, 26.5], [27.0, 300.0 if i else 1.0]])
-        logits.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)), logit=sizes))
+        logits.append(snapshot(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12)), logit=sizes))
     logits.close()
     assert command("watch", "compare", store, tmp_path / "c.zarr") == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -169,7 +169,7 @@ def test_compare(command, store, tmp_path, capsys) -> None:
     ]
     small = SnapshotStore(tmp_path / "small.zarr")
     for i in range(5):
-        small.append(look(25 * i, np.stack([first(12, 0.9), first(12, 0.6)])[None]))
+        small.append(snapshot(25 * i, np.stack([first(12, 0.9), first(12, 0.6)])[None]))
     small.close()
     assert command("watch", "compare", store, tmp_path / "small.zarr") == 0
     assert capsys.readouterr().out.splitlines()[1:] == [

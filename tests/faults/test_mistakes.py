@@ -22,7 +22,7 @@ from scansnap.monitor.verdicts import count_verdicts
 from tests.corpus.slow_counts import corpus_of
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
-from tests.monitor.looks import even, first, join, look, series
+from tests.monitor.given_attention import even, first, join, series, snapshot
 
 
 def test_a_sweep_continues_with_another_shard_size(tmp_path, monkeypatch) -> None:
@@ -157,17 +157,19 @@ def test_the_mean_of_a_negative_quantity_is_negative() -> None:
 def test_logits_explode_if_they_reach_the_limit_within_the_length_of_the_run(lengths: float, explodes: bool) -> None:
     steps, last = np.arange(21) * 50, 40.0
     logits = last * (ROUNDED / last) ** ((steps - steps[-1]) / (lengths * steps[-1]))
-    looks = [look(int(step), even(4)[None, None], logit=logit) for step, logit in zip(steps, logits, strict=True)]
-    verdicts = ss.judge_heads(xr.concat(looks, "step", data_vars="minimal"), ["exploding-logits"])
+    snapshots = [
+        snapshot(int(step), even(4)[None, None], logit=logit) for step, logit in zip(steps, logits, strict=True)
+    ]
+    verdicts = ss.judge_heads(xr.concat(snapshots, "step", data_vars="minimal"), ["exploding-logits"])
     assert bool(verdicts) == explodes
 
 
 def test_a_quantity_that_is_missing_at_the_last_snapshot_is_not_judged() -> None:
-    looks = series([np.stack([first(8, 0.9)] * 2)[None]] * 3)
-    looks["first_token"][-1, 0, 0] = np.nan
-    assert [verdict.head for verdict in ss.judge_heads(looks, ["sink"])] == [1]
-    looks["first_token"][-1, 0, 1] = np.nan
-    assert "sink" not in count_verdicts(looks)
+    snapshots = series([np.stack([first(8, 0.9)] * 2)[None]] * 3)
+    snapshots["first_token"][-1, 0, 0] = np.nan
+    assert [verdict.head for verdict in ss.judge_heads(snapshots, ["sink"])] == [1]
+    snapshots["first_token"][-1, 0, 1] = np.nan
+    assert "sink" not in count_verdicts(snapshots)
 
 
 def test_a_step_beyond_64_bits_is_refused_and_the_watch_goes_on() -> None:
@@ -180,17 +182,17 @@ def test_a_step_beyond_64_bits_is_refused_and_the_watch_goes_on() -> None:
 
 def test_a_move_belongs_to_the_learning_rate_at_its_end() -> None:
     """There is none at the first snapshot, and attention moves right after it."""
-    looks = series([weights[None, None] for weights in (even(8), *[first(8, 0.9)] * 11)])
-    looks["learning_rate"][:] = [np.nan, *[1.0] * 11]
-    assert {verdict.name for verdict in ss.judge_heads(looks)} & {"frozen", "rate-vanished"} == {"frozen"}
+    snapshots = series([weights[None, None] for weights in (even(8), *[first(8, 0.9)] * 11)])
+    snapshots["learning_rate"][:] = [np.nan, *[1.0] * 11]
+    assert {verdict.name for verdict in ss.judge_heads(snapshots)} & {"frozen", "rate-vanished"} == {"frozen"}
 
 
 def test_runs_at_other_rates_agree_at_equal_sums_of_the_rate() -> None:
     def run(steps: list[int], rates: list[float]) -> xr.Dataset:
         shown = [first(8, weight)[None, None] for weight in (0.0, 0.4, 0.8)]
-        looks = join([look(step, weights) for step, weights in zip(steps, shown, strict=True)])
-        looks["learning_rate"][:] = rates
-        return looks
+        snapshots = join([snapshot(step, weights) for step, weights in zip(steps, shown, strict=True)])
+        snapshots["learning_rate"][:] = rates
+        return snapshots
 
     slow, fast = run([0, 10, 20], [1.0, 1.0, 1.0]), run([0, 5, 10], [9.0, 2.0, 2.0])
     assert compare_runs(slow, fast, by_rate=True)[1] == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -86,7 +88,7 @@ class Restless(GPT):
         self.register_buffer("count", torch.zeros(()))
         self.register_buffer("mean", torch.zeros(16))
         self.passes, self.seen, self.last = 0, list[float](), torch.zeros(16)
-        self.noise = 0.1
+        self.noise, self.spare = 0.1, 1
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embedding(ids)
@@ -94,6 +96,11 @@ class Restless(GPT):
         self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))  # replaced
         self.last.copy_(x.detach()[0, 0])  # not a buffer
         self.passes += 1
+        if not self.training:  # what training itself does not do
+            random.random(), np.random.rand()  # noqa: NPY002
+            self.extra = 1
+            vars(self).pop("spare", None)
+            self.register_buffer("new", torch.zeros(1))
         self.seen.append(float(self.mean[0]))
         x = x + self.noise * torch.randn(x.shape) + 0.01 * self.mean + 0.001 * self.passes * self.seen[-1]
         x = self.batch_norm(x.transpose(1, 2)).transpose(1, 2)
@@ -115,14 +122,14 @@ def train(
     inside: bool = False,
 ) -> list[Tensor]:
     """Train, calling `each` after every update, or before it inside of autocast; all that training leaves."""
-    torch.manual_seed(7)
+    torch.manual_seed(7), random.seed(7), np.random.seed(7)  # noqa: NPY002
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     losses = []
     for step in range(steps):
         batch = ids(4, LENGTH + 1, seed=step + 1)
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            if inside:  # what a look leaves in autocast's cache would be used next
+            if inside:  # what a snapshot leaves in autocast's cache would be used next
                 each(step)
             logits = model(batch[:, :-1])
         loss = functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
@@ -132,4 +139,5 @@ def train(
         if not inside:
             each(step)
     moments = [t for state in optimizer.state.values() for t in state.values()]
-    return [*model.state_dict().values(), *moments, *losses, torch.rand(3)]
+    drawn = torch.tensor([torch.rand(()), random.random(), np.random.rand()])  # noqa: NPY002
+    return [*model.state_dict().values(), *moments, *losses, drawn]

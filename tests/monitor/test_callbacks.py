@@ -47,8 +47,8 @@ def hugging_face_trainer(folder, *, callback=None, steps: int = 6, model=None):
 
 
 def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
-    """With dropout: the same weights, bit for bit, with and without; looks at the trainer's own steps; and a training
-    that goes on from a checkpoint goes on with its looks."""
+    """With dropout: the same weights, bit for bit, with and without; snapshots at the trainer's own steps; a training
+    that goes on from a checkpoint goes on with its snapshots."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     callback = ss.TrainerWatch(probe={"input_ids": IDS[:2]}, every=2, store=tmp_path / "a.zarr")
@@ -58,14 +58,14 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     plain.train()
     for name, weight in plain.model.state_dict().items():
         assert torch.equal(weight, watched.model.state_dict()[name]), name
-    looks = read_snapshots(tmp_path / "a.zarr")
-    assert looks["step"].values.tolist() == [0, 2, 4, 6]
-    assert looks["module"].values.tolist() == ["transformer.h.0.attn", "transformer.h.1.attn"]
+    snapshots = read_snapshots(tmp_path / "a.zarr")
+    assert snapshots["step"].values.tolist() == [0, 2, 4, 6]
+    assert snapshots["module"].values.tolist() == ["transformer.h.0.attn", "transformer.h.1.attn"]
     logged = {entry["step"]: entry["loss"] for entry in watched.state.log_history if "loss" in entry}
-    np.testing.assert_array_equal(looks["loss"], [np.nan, np.nan, logged[3], logged[6]])  # the last that was logged
-    np.testing.assert_allclose(looks["learning_rate"], [5e-5 * (1 - step / 6) for step in (0, 2, 4, 6)])
+    np.testing.assert_array_equal(snapshots["loss"], [np.nan, np.nan, logged[3], logged[6]])  # the last that was logged
+    np.testing.assert_allclose(snapshots["learning_rate"], [5e-5 * (1 - step / 6) for step in (0, 2, 4, 6)])
     assert callback.watch is not None
-    assert callback.watch.verdicts == ss.judge_heads(looks)
+    assert callback.watch.verdicts == ss.judge_heads(snapshots)
 
     from transformers import TrainerCallback
 
@@ -138,18 +138,18 @@ def lightning_fit(folder, *, callback=None) -> torch.nn.Module:
 
 @pytest.mark.filterwarnings("ignore")
 def test_in_lightning(tmp_path) -> None:
-    """With dropout, shuffling and accumulation: the same weights with and without, and looks at updates."""
+    """With dropout, shuffling and accumulation: the same weights with and without, and snapshots at updates."""
     pytest.importorskip("lightning", reason="lightning is not installed")
     callback = ss.LightningWatch(probe=IDS[:2], every=2, store=tmp_path / "a.zarr")
     watched = lightning_fit(tmp_path, callback=callback)
     plain = lightning_fit(tmp_path)
     for name, weight in plain.state_dict().items():
         assert torch.equal(weight, watched.state_dict()[name]), name
-    looks = read_snapshots(tmp_path / "a.zarr")
-    assert looks["step"].values.tolist() == [0, 2, 4, 6]
-    assert looks["module"].values.tolist() == ["net.blocks.0.attn", "net.blocks.1.attn"]
-    np.testing.assert_allclose(looks["loss"], [np.nan, *watched.losses[3::4]], rtol=1e-6)  # two batches an update
-    assert looks["learning_rate"].values.tolist() == [1e-2] * 4
+    snapshots = read_snapshots(tmp_path / "a.zarr")
+    assert snapshots["step"].values.tolist() == [0, 2, 4, 6]
+    assert snapshots["module"].values.tolist() == ["net.blocks.0.attn", "net.blocks.1.attn"]
+    np.testing.assert_allclose(snapshots["loss"], [np.nan, *watched.losses[3::4]], rtol=1e-6)  # two batches an update
+    assert snapshots["learning_rate"].values.tolist() == [1e-2] * 4
 
 
 @pytest.mark.filterwarnings("ignore")

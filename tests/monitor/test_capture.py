@@ -35,8 +35,8 @@ def capture(model: nn.Module, probe: Any, announce: Callable[[ss.Watch], None] =
 
 def patterns(watch: ss.Watch) -> dict[str, NDArray[np.float32]]:
     """The weights (H, T, S) of the first window in each module."""
-    looks = watch.dataset.isel(step=0)
-    return dict(zip(looks["module"].values.tolist(), looks["pattern"].values, strict=True))
+    snapshots = watch.dataset.isel(step=0)
+    return dict(zip(snapshots["module"].values.tolist(), snapshots["pattern"].values, strict=True))
 
 
 def assert_weights(found: NDArray[np.float32], exact: Tensor, atol: float = 1e-6) -> None:
@@ -164,8 +164,8 @@ def test_torch_transformers_are_captured_beside_their_fast_paths(batch_first: bo
 
     causal = nn.Transformer.generate_square_subsequent_mask(T)
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=batch_first)
-    looks = capture(model, lambda model: model(x, x, tgt_mask=causal, tgt_is_causal=True)).dataset
-    assert dict(zip(looks["module"].values.tolist(), looks["attention_kind"].values.tolist(), strict=True)) == {
+    snapshots = capture(model, lambda model: model(x, x, tgt_mask=causal, tgt_is_causal=True)).dataset
+    assert dict(zip(snapshots["module"].values.tolist(), snapshots["attention_kind"].values.tolist(), strict=True)) == {
         "encoder.layers.0.self_attn": "self",
         "decoder.layers.0.self_attn": "causal",
         "decoder.layers.0.multihead_attn": "cross",
@@ -314,9 +314,9 @@ class OwnDecoder(nn.Module):
 
 @pytest.mark.parametrize("keys", [T, S])
 def test_self_attention_and_cross_attention_in_one_function(keys: int) -> None:
-    looks = capture(OwnDecoder(), (torch.randn(2, 1, T, 4), torch.randn(2, 1, keys, 4))).dataset
-    assert looks["attention_kind"].values.tolist() == ["causal", "cross"]
-    assert looks["module"].values.tolist() == ["OwnDecoder", "OwnDecoder (call 2)"]
+    snapshots = capture(OwnDecoder(), (torch.randn(2, 1, T, 4), torch.randn(2, 1, keys, 4))).dataset
+    assert snapshots["attention_kind"].values.tolist() == ["causal", "cross"]
+    assert snapshots["module"].values.tolist() == ["OwnDecoder", "OwnDecoder (call 2)"]
 
 
 SIZES: dict[str, Any] = {

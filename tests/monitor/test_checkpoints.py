@@ -1,4 +1,4 @@
-"""A series of saved checkpoints: the looks that a watch of the training would have made."""
+"""A series of saved checkpoints: the snapshots that a watch of the training would have made."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def series(tmp_path_factory):
     return folder, watch.dataset
 
 
-def test_the_same_looks_as_in_training(series, tmp_path) -> None:
+def test_the_same_snapshots_as_in_training(series, tmp_path) -> None:
     folder, seen = series
     said: list[str] = []
     done: list[tuple[int, int, int]] = []
-    looks = watch_checkpoints(
+    snapshots = watch_checkpoints(
         folder, TEXT, store=tmp_path / "a.zarr", on_note=said.append, on_checkpoint=lambda *where: done.append(where)
     )
     assert done == [(1, 3, 0), (2, 3, 5), (3, 3, 10)]
     assert said == [f"{folder} has no tokenizer: each byte of the text stands for the token of its number."]
-    assert looks["step"].values.tolist() == [0, 5, 10]
-    assert looks["token"].values.tolist() == list(TEXT[:32])
+    assert snapshots["step"].values.tolist() == [0, 5, 10]
+    assert snapshots["token"].values.tolist() == list(TEXT[:32])
     for name in ("entropy", "first_token", "prefix_matching", "moved", "pattern"):
-        assert np.allclose(looks[name], seen[name], atol=1e-6, equal_nan=True), name
+        assert np.allclose(snapshots[name], seen[name], atol=1e-6, equal_nan=True), name
 
 
 def test_later_checkpoints_are_added(series, tmp_path) -> None:
@@ -66,12 +66,12 @@ def test_later_checkpoints_are_added(series, tmp_path) -> None:
     finally:
         hidden.rename(folder / "checkpoint-10")
     for _ in range(2):  # the second time nothing is left to do
-        looks = watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")
-        assert looks["step"].values.tolist() == [0, 5, 10]
-        assert not looks["entropy"].isnull().any()
+        snapshots = watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")
+        assert snapshots["step"].values.tolist() == [0, 5, 10]
+        assert not snapshots["entropy"].isnull().any()
 
 
-def test_a_disk_that_is_full_at_the_first_look_leaves_nothing(series, tmp_path, monkeypatch) -> None:
+def test_a_disk_that_is_full_at_the_first_snapshot_leaves_nothing(series, tmp_path, monkeypatch) -> None:
     folder, _ = series
 
     def full(self: CheckedFolder) -> None:
@@ -107,9 +107,9 @@ def test_its_own_tokenizer_is_used(series, tmp_path) -> None:
     (tmp_path / "run" / "step-5").symlink_to(folder / "checkpoint-5")
     PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]").save_pretrained(tmp_path / "run")
     said: list[str] = []
-    looks = watch_checkpoints(tmp_path / "run", TEXT, on_note=said.append)
+    snapshots = watch_checkpoints(tmp_path / "run", TEXT, on_note=said.append)
     assert said == []
-    assert looks["token"].values.tolist()[:4] == ["the", "cat", "sat", "on"]
+    assert snapshots["token"].values.tolist()[:4] == ["the", "cat", "sat", "on"]
 
 
 def test_refusals(series, tmp_path) -> None:
@@ -141,8 +141,8 @@ def test_nothing_of_a_checkpoint_is_run(series, tmp_path) -> None:
     torch.save(load_file(folder / "checkpoint-10" / "model.safetensors"), run / "pytorch_model.bin")
     with pytest.raises(ss.InputError, match="its weights are a pickle, which can run any code"):
         watch_checkpoints(tmp_path / "run", TEXT)
-    looks = watch_checkpoints(tmp_path / "run", TEXT, allow_pickles=True)
-    assert np.allclose(looks["entropy"][0], seen["entropy"][-1], atol=1e-6)
+    snapshots = watch_checkpoints(tmp_path / "run", TEXT, allow_pickles=True)
+    assert np.allclose(snapshots["entropy"][0], seen["entropy"][-1], atol=1e-6)
 
     (run / "model.safetensors").write_bytes((folder / "checkpoint-10" / "model.safetensors").read_bytes())
     trap = {

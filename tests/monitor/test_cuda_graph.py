@@ -1,4 +1,4 @@
-"""Replayed looks measure what looks done afresh measure, and take nothing for granted that has changed."""
+"""Replayed snapshots measure what snapshots done afresh measure, and take nothing for granted that has changed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.nn import functional
 import scansnap as ss
 from scansnap.monitor.cuda_graph import ReplayConditions
 from scansnap.monitor.isolation import isolated
+from tests.monitor.small_models import GPT
 
 
 class Configuration:
@@ -23,43 +24,39 @@ class Configuration:
 
 
 class Attention(nn.Module):
-    """Attention with dropout, a buffer, an attribute and a configuration that its logits depend on."""
+    """Attention with dropout, a buffer, an attribute and a configuration that its logits depend on.
+
+    `reads` makes the host wait for a number in every pass, which no graph can hold.
+    """
 
     offset: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, reads: bool = False) -> None:
         super().__init__()
-        self.project, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.project, self.out, self.reads = nn.Linear(16, 48), nn.Linear(16, 16), reads
         self.temperature, self.config, self.gains = 1.0, Configuration(), [1.0]
         self.register_buffer("offset", torch.zeros(16))
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.reads and float(x.detach().abs().amax()) > 1e9:
+            x = x / 2
         query, key, value = self.project(x + self.offset).unflatten(2, (6, 8)).transpose(1, 2).chunk(3, 1)
         scale = self.config.gain * self.gains[0] / self.temperature
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
-        return x + functional.dropout(self.out(mixed.transpose(1, 2).flatten(2)), 0.1, self.training)
+        return functional.dropout(self.out(mixed.transpose(1, 2).flatten(2)), 0.1, self.training)
 
 
-class Model(nn.Module):
-    """Two layers; `reads` makes the host wait for a number in every pass, which no graph can hold."""
-
-    def __init__(self, reads: bool = False) -> None:
-        super().__init__()
-        self.embed, self.head = nn.Embedding(11, 16), nn.Linear(16, 11)
-        self.layers = nn.ModuleList([Attention(), Attention()])
-        self.reads = reads
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embed(ids)
-        for layer in self.layers:
-            x = layer(x)
-            if self.reads and float(x.detach().abs().amax()) > 1e9:
-                x = x / 2
-        return torch.as_tensor(self.head(x))
+def make(reads: bool = False) -> Any:
+    """Two layers of such attention."""
+    torch.manual_seed(0)
+    model: Any = GPT()
+    for block in model.blocks:
+        block.attn = Attention(reads)
+    return model
 
 
 def _attention(model: Any) -> Any:
-    return model.layers[1]
+    return model.blocks[1].attn
 
 
 def _replace_data(model: nn.Module) -> None:
@@ -78,15 +75,15 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     ),
     "a hook": lambda model: _attention(model).project.register_forward_hook(lambda *given: 2 * given[-1]),
 }
-"""What a user may do to a model between two looks."""
+"""What a user may do to a model between two snapshots."""
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_that_a_graph_would_not_see_is_noticed(change: Callable[[nn.Module], Any]) -> None:
-    model = Model()
+    model = make()
     before = ReplayConditions(model)
     with torch.no_grad():
-        model.embed.weight.add_(1.0)  # what an optimizer does
+        model.embedding.weight.add_(1.0)  # what an optimizer does
     model.eval()
     assert before.hold()
     change(model)
@@ -94,7 +91,7 @@ def test_a_change_that_a_graph_would_not_see_is_noticed(change: Callable[[nn.Mod
 
 
 def test_autocast_is_a_condition() -> None:
-    model = Model()
+    model = make()
     before = ReplayConditions(model)
     with torch.autocast("cpu", torch.bfloat16):
         assert not before.hold()
@@ -138,20 +135,19 @@ def _train(model: nn.Module, steps: int, device: str, after: Callable[[int], Non
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("reads", [False, True])
-def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> None:
-    torch.manual_seed(0)
-    model = Model(reads).cuda()
+def test_replayed_snapshots_are_snapshots_and_leave_the_training_alone(reads: bool) -> None:
+    model = make(reads).cuda()
     twin = copy.deepcopy(model)
     probe = torch.randint(0, 11, (4, 20), device="cuda")
     watch = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
     afresh = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
     afresh._taker._replay._captures_left = 0
 
-    def look(step: int) -> None:
+    def snapshot(step: int) -> None:
         watch.step()
         afresh.step()
 
-    _train(model, 8, "cuda", look)
+    _train(model, 8, "cuda", snapshot)
     _train(twin, 8, "cuda")
     assert (watch._taker._replay._graph is None) == reads
     assert afresh._taker._replay._graph is None
@@ -164,9 +160,8 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_model_is_looked_at_afresh(change: Callable[[nn.Module], Any]) -> None:
-    torch.manual_seed(0)
-    model = Model().cuda()
+def test_a_changed_model_is_measured_afresh(change: Callable[[nn.Module], Any]) -> None:
+    model = make().cuda()
     watch = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
     watch.step()
     assert watch._taker._replay._graph is not None

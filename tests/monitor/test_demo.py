@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from scansnap.monitor.demo import LENGTH, VERSE, WORDS, story, train_demo, verses
-from tests.monitor.looks import even, series
+from tests.monitor.given_attention import even, series
 
 
 def test_verses_repeat() -> None:
@@ -44,11 +44,11 @@ def test_a_short_demonstration_says_that_nothing_has_formed(tmp_path) -> None:
 
 def test_the_story_tells_when_it_formed() -> None:
     scores = [0.02, 0.05, 0.3, 0.7, 0.9]
-    looks = series([np.stack([np.stack([even(8)] * 2)] * 2)] * 5)
+    snapshots = series([np.stack([np.stack([even(8)] * 2)] * 2)] * 5)
     for i, score in enumerate(scores):
-        looks["prefix_matching"][i, 1, 1] = score
-    looks["loss"][:] = np.array([np.nan, 3.9, 3.0, 2.0, 1.5])
-    said = story(looks)
+        snapshots["prefix_matching"][i, 1, 1] = score
+    snapshots["loss"][:] = np.array([np.nan, 3.9, 3.0, 2.0, 1.5])
+    said = story(snapshots)
     assert said.startswith("layer 1, head 1 became an induction head: until step 50 less than 10%")
     assert "after step 100 more than half, at the end 90%" in said
     assert "fell from 3.90 to 3.00 between these steps and is 1.50" in said

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import scansnap as ss
+from tests.monitor.given_attention import GivenAttention
 
 LENGTH, WINDOWS, SNAPSHOTS, EACH = 32, 3, 12, 12
 SEPARATOR = 7
@@ -25,16 +26,6 @@ KINDS = {
     "freeze": "frozen",
 }
 """What heads are made to do, and the verdict that says so."""
-
-
-class ControlledAttention(nn.Module):
-    """Attention whose logits are given (B, H, T, T)."""
-
-    logits: Tensor
-
-    def forward(self, ids: Tensor) -> Tensor:
-        more = len(ids) - len(self.logits)  # windows of repeated tokens
-        return torch.cat([self.logits, self.logits[:more]]).softmax(-1)
 
 
 def make_probe(rng: np.random.Generator) -> Tensor:
@@ -81,7 +72,7 @@ def confusion(seed: int) -> dict[str, dict[str, int]]:
     rng = np.random.default_rng(seed)
     ids = make_probe(rng)
     heads = [Head(kind, ids, rng) for kind in KINDS for _ in range(EACH)]
-    model = ControlledAttention()
+    model = GivenAttention()
     later = torch.ones(LENGTH, LENGTH).triu(1).bool()
 
     def show(snapshot: int) -> None:

@@ -29,10 +29,10 @@ def model(seed: int = 3) -> Any:
     return GPT(dropout=0.0)
 
 
-def same(look: Any, watched: nn.Module, probe: Any = None) -> bool:
-    """Whether a look is that of a watch that begins now."""
+def same(snapshot: Any, watched: nn.Module, probe: Any = None) -> bool:
+    """Whether a snapshot is that of a watch that begins now."""
     fresh = ss.watch(watched, probe=ids() if probe is None else probe, rows=None, errors="raise").dataset.isel(step=0)
-    return all(np.allclose(look[name], fresh[name], rtol=1e-6, atol=0, equal_nan=True) for name in NUMBERS)
+    return all(np.allclose(snapshot[name], fresh[name], rtol=1e-6, atol=0, equal_nan=True) for name in NUMBERS)
 
 
 def compiled(watched: Any) -> None:
@@ -62,7 +62,7 @@ def test_a_model_may_change_after_the_watch_is_made(change: Callable[[Any], obje
     assert same(watch.dataset.isel(step=1), watched)
 
 
-def test_a_look_follows_the_model_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_follows_the_model_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here to the same one under another name: what was announced is still seen, and nothing is known to have moved."""
     watched = nn.Sequential(nn.Embedding(23, 12), ByHand())
     watch = ss.watch(watched, probe=ids(), rows=None, every=1, errors="raise")
@@ -70,11 +70,11 @@ def test_a_look_follows_the_model_to_another_device(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("scansnap.monitor.watch._device", lambda _: torch.device("cpu", 0))
     for _ in range(2):
         watch.step()
-    looks = watch.dataset
+    snapshots = watch.dataset
     assert watch._taker.probe.device == torch.device("cpu", 0)
     for name in ("entropy", "prefix_matching", "pattern"):
-        np.testing.assert_allclose(looks[name], looks[name].values[[0, 0, 0]], rtol=1e-6)
-    assert np.isnan(looks["moved"]).all(("layer", "head")).values.tolist() == [True, True, False]
+        np.testing.assert_allclose(snapshots[name], snapshots[name].values[[0, 0, 0]], rtol=1e-6)
+    assert np.isnan(snapshots["moved"]).all(("layer", "head")).values.tolist() == [True, True, False]
 
 
 @pytest.mark.gpu
@@ -84,9 +84,9 @@ def test_a_model_may_move_to_another_device() -> None:
     for device in ("cuda", "cuda", "cpu"):
         watched.to(device)
         watch.step()
-    looks = watch.dataset
-    np.testing.assert_allclose(looks["entropy"], looks["entropy"].values[[0, 0, 0, 0]], rtol=1e-3)
-    assert np.isnan(looks["moved"]).all(("layer", "head")).values.tolist() == [True, True, False, True]
+    snapshots = watch.dataset
+    np.testing.assert_allclose(snapshots["entropy"], snapshots["entropy"].values[[0, 0, 0, 0]], rtol=1e-3)
+    assert np.isnan(snapshots["moved"]).all(("layer", "head")).values.tolist() == [True, True, False, True]
 
 
 def test_several_watches_follow_one_model() -> None:
@@ -99,7 +99,7 @@ def test_several_watches_follow_one_model() -> None:
     loss = watched(ids(seed=4)).square().mean()
     for watch in (first, second, part):
         watch.step()
-    loss.backward()  # a look between the passes changes nothing that they need
+    loss.backward()  # a snapshot between the passes changes nothing that they need
     gradients = [parameter.grad.clone() for parameter in watched.parameters()]
     watched.zero_grad()
     for seed in (1, 4):
@@ -145,8 +145,8 @@ def test_batches_that_hold_their_tensors(batch: Any, read: Callable[[Any], Tenso
     tensor.copy_(before)
     assert watch.dataset.attrs["probe"].endswith("of 3 x 12")
     assert watch.dataset["token"].values.tolist() == [str(token) for token in before[0].tolist()]
-    for look in range(2):
-        assert same(watch.dataset.isel(step=look), model())
+    for snapshot in range(2):
+        assert same(watch.dataset.isel(step=snapshot), model())
 
 
 def test_one_tensor_for_several_arguments_is_self_attention() -> None:
@@ -200,9 +200,11 @@ def test_ragged_batches(device: str) -> None:
     assert watch.dataset.attrs["probe"] == "a tensor of 3 ragged windows"
     alone = [ss.watch(ragged, probe=window[None], rows=None).dataset for window in windows]
     for name in ("entropy", "normalized_entropy", "effective_keys", "top_1", "even_weight", "first_token"):
-        expected = sum(look[name][0] * length for look, length in zip(alone, lengths, strict=True)) / sum(lengths)
-        for look in range(2):
-            np.testing.assert_allclose(watch.dataset[name][look], expected, rtol=rtol, err_msg=name)
+        expected = sum(snapshot[name][0] * length for snapshot, length in zip(alone, lengths, strict=True)) / sum(
+            lengths
+        )
+        for snapshot in range(2):
+            np.testing.assert_allclose(watch.dataset[name][snapshot], expected, rtol=rtol, err_msg=name)
     np.testing.assert_allclose(watch.dataset["moved"][1], 0.0, atol=1e-7)
 
 
@@ -214,8 +216,8 @@ def test_scripted_parts_go_on_training() -> None:
     assert all(module.training for module in watched.modules())
 
 
-def test_inference_mode_around_a_watch_or_a_look() -> None:
-    """What a watch keeps from look to look can be used outside of the mode, and a model's tensors inside."""
+def test_inference_mode_around_a_watch_or_a_snapshot() -> None:
+    """What a watch keeps from snapshot to snapshot can be used outside of the mode, and a model's tensors inside."""
     watched = model()
     with torch.inference_mode():
         watch = ss.watch(watched, probe=ids(), rows=None, every=1, errors="raise")
@@ -241,7 +243,7 @@ def test_a_module_that_holds_its_watch_can_be_copied(tmp_path: Path) -> None:
         pickle.dumps(watched)
 
 
-def test_a_function_may_show_other_windows_at_each_look() -> None:
+def test_a_function_may_show_other_windows_at_each_snapshot() -> None:
     windows = [3]
     watch = ss.watch(model(), probe=lambda watched: watched(ids(windows[0])), every=1, errors="raise")
     windows[0] = 5
@@ -303,7 +305,7 @@ def test_a_model_that_cannot_be_checked_is_said() -> None:
         watch.step()
 
 
-def test_another_number_of_heads_is_a_missing_look_with_a_sentence() -> None:
+def test_another_number_of_heads_is_a_missing_snapshot_with_a_sentence() -> None:
     watched = model()
     watch = ss.watch(watched, probe=ids(), every=1)
     watched.blocks[0].attn.heads *= 2

@@ -15,7 +15,7 @@ from torch import Tensor, distributed, multiprocessing, nn
 
 import scansnap as ss
 from scansnap.monitor.store import read_snapshots
-from tests.monitor.small_models import GPT, TOKENS, Block, ids, train
+from tests.monitor.small_models import GPT, LENGTH, Block, ids, train
 
 STEPS = 3
 
@@ -33,25 +33,18 @@ class SplitAttention(nn.Module):
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
-class Splittable(nn.Module):
+def splittable() -> Any:
     """Two layers of four heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(TOKENS, 16), nn.Linear(16, TOKENS)
-        self.layers = nn.ModuleList(SplitAttention() for _ in range(2))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        for layer in self.layers:
-            x = x + layer(x)
-        return torch.as_tensor(self.head(x))
+    model: Any = GPT(dropout=0.0)
+    for block in model.blocks:
+        block.attn = SplitAttention()
+    return model
 
 
 def wrap(kind: str) -> nn.Module:
     torch.manual_seed(3)
     if kind == "tensor":
-        return share_out(Splittable())
+        return share_out(splittable())
     model: Any = GPT(dropout=0.0)
     if kind == "ddp":
         return nn.parallel.DistributedDataParallel(model)
@@ -76,8 +69,8 @@ def share_out(model: Any) -> nn.Module:
 
     mesh = init_device_mesh("cpu", (2,))
     columns = {name: ColwiseParallel() for name in ("q_proj", "k_proj", "v_proj")}
-    for layer in model.layers:
-        parallelize_module(layer, mesh, columns | {"o_proj": RowwiseParallel()})
+    for block in model.blocks:
+        parallelize_module(block.attn, mesh, columns | {"o_proj": RowwiseParallel()})
     return model
 
 
@@ -126,18 +119,18 @@ def check_between(kind: str, _: Path) -> None:
 def check_heads(*_: object) -> None:
     """Heads that are shared out have the numbers of the whole model, in its order; one process alone is refused."""
     torch.manual_seed(3)
-    whole = Splittable()
+    whole = splittable()
     for parameter in whole.parameters():
         parameter.data.mul_(1.5)
     expected = ss.watch(whole, probe=ids(), every=1, rows=None, ranks="all", errors="raise")
     probe, model = ids(), share_out(whole)
     output = model(probe)
-    with pytest.raises(ss.InputError, match=r'Splittable is tensor-parallel.*give ranks="all" in every process'):
+    with pytest.raises(ss.InputError, match=r'GPT is tensor-parallel.*give ranks="all" in every process'):
         ss.watch(model, probe=probe)
     watch = ss.watch(model, probe=probe, every=1, rows=None, ranks="all", errors="raise")
     watch.step()
     assert torch.equal(model(probe), output)  # collectives of a snapshot pair with each other alone
-    assert watch.seen == expected.seen == ("layers.0", "layers.1")
+    assert watch.seen == expected.seen == ("blocks.0.attn", "blocks.1.attn")
     for name, values in expected.dataset.data_vars.items():
         if name != "qk_singular_value":  # its matrices are shared out
             np.testing.assert_allclose(watch.dataset[name][0], values[0], atol=1e-5, err_msg=str(name))
@@ -146,21 +139,21 @@ def check_heads(*_: object) -> None:
 def check_pipeline(*_: object) -> None:
     """Each process has one layer, and sends what it computes to the next; both know the numbers of both."""
     torch.manual_seed(3)
-    whole = Splittable()
+    whole = splittable()
     expected = ss.watch(whole, probe=ids(), rows=None, record=("entropy", "top_1"), ranks="all").dataset
     rank = distributed.get_rank()
-    stage = nn.ModuleDict({f"layer{rank}": whole.layers[rank]})
+    stage = nn.ModuleDict({f"block{rank}": whole.blocks[rank]})
 
     def run(stage: nn.ModuleDict) -> None:
-        x = whole.embedding(ids())
+        x = whole.embedding(ids()) + whole.positions.weight[:LENGTH]
         if rank == 0:
-            distributed.send((x + stage["layer0"](x)).detach(), 1)
+            distributed.send(stage["block0"](x).detach(), 1)
         else:
             distributed.recv(x.data, 0)
-            stage["layer1"](x)
+            stage["block1"](x)
 
     found = ss.watch(stage, probe=run, rows=None, record=("entropy", "top_1"), ranks="all", errors="raise")
-    assert found.seen == ("layer0", "layer1")
+    assert found.seen == ("block0.attn", "block1.attn")
     for name in ("entropy", "top_1", "pattern"):
         np.testing.assert_allclose(found.dataset[name], expected[name], rtol=1e-6, err_msg=name)
 

@@ -51,19 +51,19 @@ def spectral(query: Tensor, key: Tensor) -> Tensor:
 def test_projections_of_torch_and_of_fused_layers() -> None:
     torch.manual_seed(0)
     model = GPT()
-    looks = ss.watch(model, probe=ids(), errors="raise").dataset["qk_singular_value"].values[0]
+    snapshots = ss.watch(model, probe=ids(), errors="raise").dataset["qk_singular_value"].values[0]
     for layer, block in enumerate(model.blocks):
         query, key, _ = block.attn.c_attn.weight.detach().view(3, 2, 8, 16)  # type: ignore[union-attr, operator]
-        np.testing.assert_allclose(looks[layer], spectral(query, key), rtol=1e-5)
+        np.testing.assert_allclose(snapshots[layer], spectral(query, key), rtol=1e-5)
     for more in ({}, {"kdim": 16, "vdim": 6}):
         attention = nn.MultiheadAttention(16, 2, batch_first=True, **more)
         probe = (torch.randn(2, 5, 16), torch.randn(2, 5, 16), torch.randn(2, 5, more.get("vdim", 16)))
-        looks = ss.watch(attention, probe=probe, errors="raise").dataset["qk_singular_value"].values[0]
+        snapshots = ss.watch(attention, probe=probe, errors="raise").dataset["qk_singular_value"].values[0]
         query, key = (
             (attention.q_proj_weight, attention.k_proj_weight) if more else attention.in_proj_weight.chunk(3)[:2]
         )
         exact = spectral(query.detach().view(2, 8, 16), key.detach().view(2, 8, 16))
-        np.testing.assert_allclose(looks[0], exact, rtol=1e-5)
+        np.testing.assert_allclose(snapshots[0], exact, rtol=1e-5)
 
 
 class Adapted(nn.Module):
@@ -99,11 +99,11 @@ def test_projections_with_adapters() -> None:
     watch.step()
     adapted.merged, adapted.lora_variant = False, {"default": object()}
     watch.step()
-    looks = watch.dataset["qk_singular_value"][:, 0]
-    for look, weight in enumerate([base.weight + adapted.get_delta_weight("default"), base.weight]):
+    snapshots = watch.dataset["qk_singular_value"][:, 0]
+    for snapshot, weight in enumerate([base.weight + adapted.get_delta_weight("default"), base.weight]):
         query, key, _ = weight.detach().view(3, 2, 8, 16)
-        np.testing.assert_allclose(looks[look], spectral(query, key), rtol=1e-5)
-    assert np.isnan(looks[2]).all()
+        np.testing.assert_allclose(snapshots[snapshot], spectral(query, key), rtol=1e-5)
+    assert np.isnan(snapshots[2]).all()
 
 
 FAMILIES = {

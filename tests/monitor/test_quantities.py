@@ -105,6 +105,18 @@ def test_quantities_of_all_rows(mask: str) -> None:
     assert watch.dataset["attention_kind"].values.tolist() == ["self" if mask == "all" else "causal"]
 
 
+def test_layers_may_have_different_numbers_of_heads() -> None:
+    """Each has the numbers that it has alone; NaN for heads that it lacks."""
+    torch.manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(8, heads, 8, batch_first=True) for heads in (2, 4)]
+    x = torch.randn(3, LENGTH, 8)
+    both = ss.watch(nn.Sequential(*layers), probe=x, rows=None, errors="raise").dataset.isel(step=0)
+    alone = ss.watch(layers[0], probe=x, rows=None, errors="raise").dataset.isel(step=0)
+    for name in ("entropy", "largest_logit", "offset_weight", "offset"):
+        np.testing.assert_array_equal(both[name][0, :2], alone[name][0])
+        np.testing.assert_array_equal(np.isnan(both[name]), [[False, False, True, True], [False] * 4])
+
+
 class SinkAttention(nn.Module):
     """Attention with the logit of a learned sink for each head, written by hand as in gpt-oss."""
 
@@ -122,15 +134,15 @@ class SinkAttention(nn.Module):
 def test_a_learned_sink_takes_its_share() -> None:
     """Which is no key: what lies on keys is normalized for entropy and effective keys, and not for single weights."""
     model, probe = SinkAttention(Given()), ids(WINDOWS, LENGTH)
-    looks = ss.watch(model, probe=probe, rows=None, errors="raise").dataset.isel(step=0, layer=1)
+    snapshots = ss.watch(model, probe=probe, rows=None, errors="raise").dataset.isel(step=0, layer=1)
     with torch.no_grad():
         model(probe)
     logits = model.inner.weights.double()
     p = torch.cat([logits, model.sinks.detach()[:, None, None].expand(WINDOWS, -1, LENGTH, 1)], -1).softmax(-1)
-    np.testing.assert_allclose(looks["learned_sink"], p[..., -1].mean((0, 2)), rtol=1e-5)
-    np.testing.assert_allclose(looks["top_1"], p[:, :, 1:, :-1].amax(-1).mean((0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(snapshots["learned_sink"], p[..., -1].mean((0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(snapshots["top_1"], p[:, :, 1:, :-1].amax(-1).mean((0, 2)), rtol=1e-5)
     for name in ("entropy", "effective_keys"):
-        np.testing.assert_allclose(looks[name], expected(name, slow(logits, None)[name]), rtol=1e-5)
+        np.testing.assert_allclose(snapshots[name], expected(name, slow(logits, None)[name]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["position_ids", "document_ids", "cu_seqlens"])
@@ -197,10 +209,10 @@ def test_the_pattern_is_the_attention_of_the_first_window() -> None:
     watch = ss.watch(model, probe=ids(WINDOWS, 60), errors="raise", tokens=lambda token: f"<{token}>")
     with torch.no_grad():
         model(ids(WINDOWS, 60))
-    looks = watch.dataset
-    assert looks["pattern"].shape == (1, 1, HEADS, 48, 48)
-    np.testing.assert_allclose(looks["pattern"].values[0, 0], model.weights.softmax(3)[0, :, :48, :48], atol=1e-6)
-    assert looks["token"].values.tolist() == [f"<{token}>" for token in ids(WINDOWS, 60)[0, :48].tolist()]
+    snapshots = watch.dataset
+    assert snapshots["pattern"].shape == (1, 1, HEADS, 48, 48)
+    np.testing.assert_allclose(snapshots["pattern"].values[0, 0], model.weights.softmax(3)[0, :, :48, :48], atol=1e-6)
+    assert snapshots["token"].values.tolist() == [f"<{token}>" for token in ids(WINDOWS, 60)[0, :48].tolist()]
 
 
 def test_moved_is_the_share_that_moved() -> None:
@@ -213,9 +225,9 @@ def test_moved_is_the_share_that_moved() -> None:
             weights.append(model.weights.softmax(3).double()[:, :, 1:])
             model.query += 0.3 if len(weights) == 1 else 0.0
         watch.step()
-    looks = watch.dataset["moved"].values[:, 0]
-    assert np.isnan(looks[0]).all()
-    np.testing.assert_allclose(looks[1], 0.5 * (weights[1] - weights[0]).abs().sum(3).mean((0, 2)), rtol=1e-5)
+    snapshots = watch.dataset["moved"].values[:, 0]
+    assert np.isnan(snapshots[0]).all()
+    np.testing.assert_allclose(snapshots[1], 0.5 * (weights[1] - weights[0]).abs().sum(3).mean((0, 2)), rtol=1e-5)
 
 
 class Vectors(nn.Module):
@@ -299,7 +311,7 @@ def test_where_most_attention_lies() -> None:
 
 
 def test_a_profile_of_repeated_tokens() -> None:
-    """A quantity of one's own; NaN where the probe has no token ids, and so no windows of repeated tokens."""
+    """A user's quantity; NaN where the probe has no token ids, and so no windows of repeated tokens."""
 
     @head_quantity(long_name="attention at the distance that has most of it", reduction="peak", sample="repeated")
     def repeated_offset(rows: Rows) -> Profile:
@@ -309,11 +321,11 @@ def test_a_profile_of_repeated_tokens() -> None:
         (Given(), ids(), True),
         (nn.MultiheadAttention(8, 2), 3 * (torch.randn(5, 2, 8),), False),
     ):
-        looks = ss.watch(
+        snapshots = ss.watch(
             model, probe=probe, record=("offset_weight", repeated_offset), rows=None, errors="raise"
         ).dataset
-        assert np.isfinite(looks["repeated_offset"].values).all() == is_known
-        assert np.isfinite(looks["offset_weight"].values).all()
+        assert np.isfinite(snapshots["repeated_offset"].values).all() == is_known
+        assert np.isfinite(snapshots["offset_weight"].values).all()
 
 
 def test_entropy_bound() -> None:

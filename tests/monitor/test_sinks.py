@@ -15,16 +15,16 @@ import torch
 
 import scansnap as ss
 from scansnap.monitor import sinks
-from tests.monitor.looks import even, first, look, missing
+from tests.monitor.given_attention import even, first, missing, snapshot
 from tests.monitor.small_models import GPT, ids
 
 GIVEN = {"entropy/layer_00": 0.5, "heads/sink": 2.0}
 
 
-def test_numbers_of_a_look() -> None:
+def test_numbers_of_a_snapshot() -> None:
     """Mean, maximum and minimum over the heads that a layer has, and how many heads each verdict holds of."""
     weights = np.stack([np.stack([even(8), first(8, 0.9)]), np.stack([even(8), even(8)])])
-    once = look(0, weights)
+    once = snapshot(0, weights)
     once["entropy"][0, 1, 1] = np.nan  # a layer with fewer heads
     numbers = sinks.numbers(once)
     assert numbers["entropy/layer_00"] == pytest.approx(float(once["entropy"][0, 0].mean()))
@@ -33,14 +33,14 @@ def test_numbers_of_a_look() -> None:
     assert numbers["entropy/layer_01"] == pytest.approx(float(once["entropy"][0, 1, 0]))
     assert numbers["heads/sink"] == 1
     assert numbers["heads/collapsed"] == 0
-    assert "moved/layer_00" not in numbers  # nothing is before the first look
+    assert "moved/layer_00" not in numbers  # nothing is before the first snapshot
     assert "heads/frozen" not in numbers
     assert "heads/collapsed" not in sinks.numbers(once.drop_vars("top_1"))  # it cannot be judged
     assert sinks.numbers(missing(once, 10, "out of memory")) == {"snapshots/missing": 1}
 
 
 def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
-    """Three looks at a model whose second head sinks; what a dashboard should hold of them, from the dataset."""
+    """Three snapshots at a model whose second head sinks; what a dashboard should hold of them, from the dataset."""
     torch.manual_seed(3)
     model: Any = GPT()
     watch = ss.watch(model, probe=ids(), every=10, sinks=[sink], errors="raise")

@@ -20,10 +20,10 @@ from scansnap.monitor import store
 from scansnap.monitor.store import BLOCK, SnapshotStore, read_snapshots
 from scansnap.results.provenance import FORMAT
 from scansnap.storage.folder import CheckedFolder
-from tests.monitor.looks import join, missing, series, softmax
+from tests.monitor.given_attention import join, missing, series, softmax
 
 
-def looks(count: int) -> list[xr.Dataset]:
+def snapshots(count: int) -> list[xr.Dataset]:
     """Snapshots of which one number tells the step."""
     logits = np.random.default_rng(0).normal(size=(5, 3, 2, 8, 8))
     few = series([softmax(part) for part in logits])
@@ -41,8 +41,8 @@ def write(path: Path, parts: list[xr.Dataset]) -> None:
 
 
 def test_it_opens_with_plain_xarray(tmp_path) -> None:
-    """Over the border of a block, with a look that is missing; looks of the last block show when it is closed."""
-    parts = looks(BLOCK + 3)
+    """Over the border of a block, with a missing snapshot; plain readers find the last block when it is closed."""
+    parts = snapshots(BLOCK + 3)
     parts[5] = missing(parts[0], 50, "out of memory")
     file = SnapshotStore(tmp_path / "a.zarr")
     for part in parts:
@@ -60,7 +60,7 @@ def test_it_opens_with_plain_xarray(tmp_path) -> None:
 @pytest.mark.parametrize("stop", [1, 3, 4, 5])
 def test_it_goes_on_where_it_was(tmp_path, monkeypatch, stop: int) -> None:
     monkeypatch.setattr(store, "BLOCK", 4)
-    parts = looks(7)
+    parts = snapshots(7)
     write(tmp_path / "a.zarr", parts[:stop])
     file = SnapshotStore(tmp_path / "a.zarr")
     assert file.last_step == 10 * (stop - 1)
@@ -73,7 +73,7 @@ def test_it_goes_on_where_it_was(tmp_path, monkeypatch, stop: int) -> None:
     assert read_snapshots(tmp_path / "a.zarr").load().equals(join(parts))
 
 
-def test_what_is_not_a_store_of_looks_is_refused(tmp_path) -> None:
+def test_what_is_not_a_store_of_snapshots_is_refused(tmp_path) -> None:
     with pytest.raises(ss.StoreError, match="does not exist"):
         read_snapshots(tmp_path / "none.zarr")
     (tmp_path / "thesis").mkdir()
@@ -87,8 +87,8 @@ def test_what_is_not_a_store_of_looks_is_refused(tmp_path) -> None:
         SnapshotStore(tmp_path / "run.zarr")
 
 
-def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
-    parts = looks(3)
+def test_a_full_disk_keeps_the_snapshots_before(tmp_path, monkeypatch) -> None:
+    parts = snapshots(3)
     file = SnapshotStore(tmp_path / "a.zarr")
     file.append(parts[0])
     write_with = CheckedFolder.write_with
@@ -151,8 +151,8 @@ class Cut:
 
 @pytest.mark.parametrize("block", [64, 2])
 def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
-    """The look is there as a whole or not at all, and the next process goes on; also where a block is full."""
-    parts = [part[["entropy", "pattern"]].reset_coords(drop=True) for part in looks(3)]  # few arrays
+    """The snapshot is there as a whole or not at all, and the next process goes on; also where a block is full."""
+    parts = [part[["entropy", "pattern"]].reset_coords(drop=True) for part in snapshots(3)]  # few arrays
     write(tmp_path / "a.zarr", parts[:1])
     cuts, finished = 0, False
     while not finished:
@@ -191,7 +191,7 @@ for part in parts[0 if file.last_step is None else file.last_step // 10 + 1 :]:
 def test_killed_while_it_is_read(tmp_path) -> None:
     """Two processes write and are killed while this one keeps reading."""
     path = tmp_path / "a.zarr"
-    parts = looks(400)
+    parts = snapshots(400)
     expected = join(parts)
     (tmp_path / "parts.pickle").write_bytes(pickle.dumps(parts))
     for _ in range(2):

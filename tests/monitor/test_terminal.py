@@ -14,7 +14,7 @@ from rich.console import Console
 import scansnap as ss
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.terminal import follow, heading, short, view
-from tests.monitor.looks import anywhere, even, first, look, missing
+from tests.monitor.given_attention import anywhere, even, first, missing, snapshot
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def parts() -> list[xr.Dataset]:
     heads = [
         np.stack([even(24), first(24, 0.6), anywhere(24, sharp, np.random.default_rng(0))]) for sharp in (0, 0, 0.99)
     ]
-    looks = [look(50 * i, weights[None]) for i, weights in enumerate(heads)]
-    return [*looks, missing(looks[0], 150, "out of memory")]
+    snapshots = [snapshot(50 * i, weights[None]) for i, weights in enumerate(heads)]
+    return [*snapshots, missing(snapshots[0], 150, "out of memory")]
 
 
 def write(path: Path, parts: list[xr.Dataset]) -> SnapshotStore:
@@ -36,8 +36,8 @@ def write(path: Path, parts: list[xr.Dataset]) -> SnapshotStore:
 
 def printed(path: Path, quantity: str = "normalized_entropy") -> str:
     console = Console(file=io.StringIO(), width=120)
-    looks = read_snapshots(path)
-    console.print(view(looks, quantity, heading(looks, path)))
+    snapshots = read_snapshots(path)
+    console.print(view(snapshots, quantity, heading(snapshots, path)))
     return console.file.getvalue()
 
 
@@ -60,7 +60,7 @@ def test_what_it_shows(tmp_path, parts) -> None:
 
 
 def test_many_heads_of_a_kind_are_counted(tmp_path) -> None:
-    write(tmp_path / "a.zarr", [look(0, np.broadcast_to(even(8), (4, 5, 8, 8)))])
+    write(tmp_path / "a.zarr", [snapshot(0, np.broadcast_to(even(8), (4, 5, 8, 8)))])
     text = printed(tmp_path / "a.zarr", "entropy")
     assert text.count("notice") == 3
     assert "layer 2, all 5 heads" in text
@@ -72,7 +72,7 @@ def test_many_heads_fit_on_a_line_and_can_be_told_apart(color) -> None:
     """By shades where there are no colors."""
     weights = np.stack([np.stack([first(8, head / 31) for head in range(32)])] * 2)
     console = Console(file=io.StringIO(), width=80, color_system=color, force_terminal=color is not None)
-    console.print(view(look(0, weights), "first_token", ""))
+    console.print(view(snapshot(0, weights), "first_token", ""))
     rows = [line for line in console.file.getvalue().splitlines() if re.search(r"layer [01]", line) and "█" in line]
     assert [sum(map(row.count, "░▒▓█")) for row in rows] == [64, 64]
     styles = set(re.findall(r"38;2;[0-9;]+" if color else "[░▒▓█]", rows[0]))

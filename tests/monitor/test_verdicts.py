@@ -11,7 +11,19 @@ import xarray as xr
 import scansnap as ss
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
 from scansnap.monitor.verdicts import HeadVerdict, by_kind, headline, judge_heads, unjudged_verdicts
-from tests.monitor.looks import Weights, anywhere, even, first, join, look, missing, on_key, previous, series, softmax
+from tests.monitor.given_attention import (
+    Weights,
+    anywhere,
+    even,
+    first,
+    join,
+    missing,
+    on_key,
+    previous,
+    series,
+    snapshot,
+    softmax,
+)
 
 LENGTHS = (6, 24, 96)
 
@@ -29,22 +41,22 @@ def names(dataset: xr.Dataset, head: int = 0) -> set[str]:
 @pytest.mark.parametrize(("name", "kind"), [("sink", first), ("previous-token", previous)])
 def test_a_head_is_named_from_half_on(length: int, name: str, kind) -> None:
     """The weight beyond an even share is the threshold, exactly."""
-    assert name in names(look(0, heads(kind(length, 0.51))))
-    assert name not in names(look(0, heads(kind(length, 0.49))))
+    assert name in names(snapshot(0, heads(kind(length, 0.51))))
+    assert name not in names(snapshot(0, heads(kind(length, 0.49))))
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_one_hot_rows_are_a_collapse_unless_they_have_a_name(length: int) -> None:
     rng = np.random.default_rng(0)
-    assert "collapsed" not in names(look(0, heads(first(length, 0.999))))
-    assert "collapsed" not in names(look(0, heads(previous(length, 0.999))))
+    assert "collapsed" not in names(snapshot(0, heads(first(length, 0.999))))
+    assert "collapsed" not in names(snapshot(0, heads(previous(length, 0.999))))
     key = rng.integers(0, np.arange(1, length + 1))
     for weight, holds in ((0.96, True), (0.90, False)):
-        once = look(0, heads(anywhere(length, weight, np.random.default_rng(key[-1]))))
+        once = snapshot(0, heads(anywhere(length, weight, np.random.default_rng(key[-1]))))
         sharp = float(beyond_even(once["top_1"].values, once["even_weight"].values).item())
         assert sharp == pytest.approx(weight, abs=0.01)
         assert ("collapsed" in names(once)) == holds
-    assert "collapsed" not in names(look(0, heads(anywhere(length, 0.99, rng)), prefix=0.9))
+    assert "collapsed" not in names(snapshot(0, heads(anywhere(length, 0.99, rng)), prefix=0.9))
 
 
 def test_a_place_has_one_name_from_when_it_is_that_place() -> None:
@@ -54,7 +66,7 @@ def test_a_place_has_one_name_from_when_it_is_that_place() -> None:
     assert [v.since for v in judge_heads(turned, ["fixed-offset"])] == [100]
     kinds = {"sink", "one-token", "one-position"}
     for position, known, unknown in ((0, "sink", "sink"), (4, "one-token", "one-position")):
-        once = look(0, heads(on_key(np.minimum(rows, position), 0.9)))
+        once = snapshot(0, heads(on_key(np.minimum(rows, position), 0.9)))
         assert names(once) & kinds == {unknown}
         once["token_weight"][...], once["token_id"][...] = 0.9, 17  # the same token there in all windows
         assert names(once) & kinds == {known}
@@ -66,7 +78,7 @@ def test_uniform_means_that_a_tenth_would_have_to_move() -> None:
     noise = rng.normal(size=(64, 64))
     for scale, holds in ((0.15, True), (0.3, False)):
         weights = softmax(scale * noise)
-        assert ("uniform" in names(look(0, heads(weights)))) == holds
+        assert ("uniform" in names(snapshot(0, heads(weights)))) == holds
         if holds:
             moved = 0.5 * np.abs(weights - even(64)).sum(-1)[1:].mean()
             assert moved < 0.1
@@ -78,7 +90,7 @@ def test_sparse_means_the_square_root_of_the_keys() -> None:
         for row in range(64):
             seen = min(row + 1, keys)
             weights[row, row + 1 - seen : row + 1] = 1 / seen
-        assert ("sparse" in names(look(0, heads(weights)))) == holds
+        assert ("sparse" in names(snapshot(0, heads(weights)))) == holds
 
 
 @pytest.mark.parametrize(
@@ -125,14 +137,14 @@ def test_exploding_logits() -> None:
     doubling = [2.0 * 2 ** (i / 4) for i in range(20)]  # 54 at the last
     (rising,) = logits(doubling)
     assert "it reaches 256 in 450 steps" in rising.evidence  # log2(256/53.8) = 2.25 doublings of 200 steps
-    assert rising.since == 800  # the first look at which it is said
+    assert rising.since == 800  # the first snapshot at which it is said
     assert logits([*doubling[:19], 300.0, 400.0])[0].since == 800  # it was said before they were beyond
     assert "it reaches 256 in 1 step" in logits([*[100.0 * 1.05**i for i in range(19)], 255.9])[0].evidence
     assert not logits(doubling[:16])  # below 32
     assert not logits([40.0] * 20)
     assert not logits([40.0 + 0.01 * i for i in range(20)])  # rising, but nowhere near
     assert not logits([*doubling[:-1], 0.99 * doubling[-2]])  # has stopped
-    assert not logits([33.0, 60.0])  # two looks are no trend
+    assert not logits([33.0, 60.0])  # two snapshots are no trend
     assert not logits([33.0, 60.0, 40.0, 60.0, 90.0])  # nor are three
     assert logits([33.0, 32.0] * 12 + [34.0 * 1.25**i for i in range(8)])  # what was before does not matter
     assert not logits(40 + np.random.default_rng(3).normal(size=(20, 500)))  # 500 heads whose logits jitter around 40
@@ -181,12 +193,12 @@ def test_the_row_of_a_group_has_the_steps_of_all_and_names_the_head_of_its_evide
 
 def test_the_headline_counts_heads_on_a_single_key_whatever_they_are_called() -> None:
     """A sink that takes everything is no alarm, but it is counted; one that takes most is not."""
-    sharp = look(0, heads(anywhere(24, 0.99, np.random.default_rng(0)), first(24, 0.99), first(24, 0.9), even(24)))
+    sharp = snapshot(0, heads(anywhere(24, 0.99, np.random.default_rng(0)), first(24, 0.99), first(24, 0.9), even(24)))
     assert headline(sharp, by_kind(sharp)) == "heads with an alarm: 1 of 4; heads on a single key: 2 of 4"
     assert headline(sharp.drop_vars("top_1"), {}) == "heads with an alarm: 0 of 4"
 
 
-def test_missing_looks_are_left_out() -> None:
+def test_missing_snapshots_are_left_out() -> None:
     good = series([heads(first(12, 0.8))] * 3)
     hole = join([good, missing(good, 500, "out of memory")])
     assert [str(v) for v in judge_heads(hole)] == [str(v) for v in judge_heads(good)] != []
@@ -240,19 +252,19 @@ def test_every_limit_forgives_one_snapshot(name: str, quantity: str, limit: floa
 
 def test_the_most_pressing_first() -> None:
     rng = np.random.default_rng(5)
-    mixed = look(0, heads(previous(24, 0.9), even(24), anywhere(24, 0.99, rng)))
+    mixed = snapshot(0, heads(previous(24, 0.9), even(24), anywhere(24, 0.99, rng)))
     severities = [v.severity for v in judge_heads(mixed)]
     assert severities == sorted(severities, key=["alarm", "notice", "pattern"].index)
     assert [v.severity for v in judge_heads(mixed, ["previous-token"])] == ["pattern"]
 
 
 def test_layers_may_have_fewer_heads_than_others() -> None:
-    looks = look(0, np.array([[first(16, 0.9)] * 3] * 2))
-    for name in [name for name, values in looks.data_vars.items() if values.dims == ("step", "layer", "head")]:
-        looks[name][0, 1, 2] = np.nan  # the second layer has two heads
-    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, all 3 heads", "layer 1, both heads"]
-    looks["first_token"][0, 0, 1] = 0.0  # a head that is none is still a head
-    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, heads 0, 2", "layer 1, both heads"]
+    snapshots = snapshot(0, np.array([[first(16, 0.9)] * 3] * 2))
+    for name in [name for name, values in snapshots.data_vars.items() if values.dims == ("step", "layer", "head")]:
+        snapshots[name][0, 1, 2] = np.nan  # the second layer has two heads
+    assert [layer.where for layer in by_kind(snapshots)["sink"]] == ["layer 0, all 3 heads", "layer 1, both heads"]
+    snapshots["first_token"][0, 0, 1] = 0.0  # a head that is none is still a head
+    assert [layer.where for layer in by_kind(snapshots)["sink"]] == ["layer 0, heads 0, 2", "layer 1, both heads"]
 
 
 def test_random_heads_raise_no_alarm() -> None:
@@ -274,7 +286,7 @@ def test_one_key_has_no_share() -> None:
         assert np.isnan(beyond_even(np.ones(2), np.ones(2))).all()
 
 
-def test_a_verdict_of_ones_own() -> None:
+def test_a_users_verdict() -> None:
     @HEAD_VERDICTS.register("wandering")
     @head_verdict("alarm", needs="moved")
     def wandering(head: HeadHistory):

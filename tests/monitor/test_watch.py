@@ -1,15 +1,11 @@
-"""A watch in a loop: when it looks, what it refuses, and how looks fail."""
+"""A watch in a loop: when it snapshots, what it refuses, and how snapshots fail."""
 
 from __future__ import annotations
 
 import gc
 import math
-import subprocess
-import sys
 import warnings
 import weakref
-from collections.abc import Callable
-from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +16,10 @@ from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.monitor import attention, snapshot
-from scansnap.monitor.dataset import Snapshot
-from scansnap.monitor.snapshot import PendingSnapshot
-from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
-from tests.monitor.looks import GPT as Given
-from tests.monitor.looks import anywhere, even, first
+from tests.monitor.given_attention import GPT as Given
+from tests.monitor.given_attention import anywhere, even, first
 from tests.monitor.small_models import GPT, LENGTH, TOKENS, ByHand, ids
 
 
@@ -56,20 +49,9 @@ def test_steps_only_grow() -> None:
         walk(strict, 9, 3)
 
 
-class Handmade(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([ByHand(), ByHand()])
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
 def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced() -> None:
-    handmade = Handmade()
-    said = r"no attention was captured in Handmade.*watch.attention\(module\)"
+    handmade = nn.Sequential(ByHand(), ByHand())
+    said = r"no attention was captured in Sequential.*watch.attention\(module\)"
     with pytest.warns(UserWarning, match=said):  # before the training begins
         watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=50)
     for use in (watch.step, watch.snapshot, lambda: watch.seen):
@@ -78,13 +60,13 @@ def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced()
     watch.close()  # it has been said
     with pytest.warns(UserWarning, match=said):
         watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
-    watch.attention(*handmade.layers)
+    watch.attention(*handmade)
     watch.step()
-    assert watch.seen == ("layers.0", "layers.1")
+    assert watch.seen == ("0", "1")
     assert watch.dataset["attention_kind"].values.tolist() == ["causal", "causal"]
     assert watch.dataset["step"].values.tolist() == [0, 1]
     with pytest.raises(InputError, match="before the first step"):
-        watch.attention(handmade.layers[0])
+        watch.attention(handmade[0])
 
 
 def test_a_model_without_attention_is_said_at_once() -> None:
@@ -115,30 +97,18 @@ def test_announcements_are_checked() -> None:
 
 def test_probes_of_every_form_are_the_same() -> None:
     class Named(GPT):
-        def forward(self, ids: Tensor, scale: float = 1.0) -> Tensor:  # type: ignore[override]
-            return super().forward(ids) * scale
+        def forward(self, input_ids: Tensor, scale: float = 1.0) -> Tensor:  # type: ignore[override]
+            return super().forward(input_ids) * scale
 
     torch.manual_seed(3)
     named = Named()
     forms: list[Any] = [ids(), (ids(), 2.0), {"input_ids": ids()}, [ids(), ids(seed=2)], lambda m: m(ids())]
-    looks = [
-        ss.watch(named if not isinstance(form, dict) else Keyword(named), probe=form, rows=None, errors="raise").dataset
-        for form in forms
-    ]
-    for other in (looks[1], looks[2], looks[4]):
-        np.testing.assert_allclose(other["entropy"], looks[0]["entropy"], rtol=1e-6)
+    snapshots = [ss.watch(named, probe=form, rows=None, errors="raise").dataset for form in forms]
+    for other in (snapshots[1], snapshots[2], snapshots[4]):
+        np.testing.assert_allclose(other["entropy"], snapshots[0]["entropy"], rtol=1e-6)
     both = ss.watch(named, probe=torch.cat([ids(), ids(seed=2)]), rows=None, errors="raise").dataset
-    np.testing.assert_allclose(looks[3]["entropy"], both["entropy"], rtol=1e-6)
-    assert looks[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
-
-
-class Keyword(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        return self.inner(input_ids)
+    np.testing.assert_allclose(snapshots[3]["entropy"], both["entropy"], rtol=1e-6)
+    assert snapshots[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
 
 
 def test_a_model_with_time_first_is_seen_by_windows() -> None:
@@ -167,16 +137,16 @@ class Faulty(GPT):
         return super().forward(ids)
 
 
-def test_a_look_without_memory_is_taken_in_smaller_pieces() -> None:
+def test_a_snapshot_without_memory_is_taken_in_smaller_pieces() -> None:
     torch.manual_seed(3)
     faulty = Faulty()
     whole = ss.watch(faulty, probe=ids(8), rows=None, errors="raise")
     faulty.most = 3
     whole.step(50)
-    looks = whole.dataset
+    snapshots = whole.dataset
     for name in ("entropy", "top_1", "largest_logit", "previous_token", "prefix_matching", "pattern"):
-        np.testing.assert_allclose(looks[name].values[1], looks[name].values[0], rtol=1e-6, err_msg=name)
-    assert np.isnan(looks["moved"].values[1]).all()
+        np.testing.assert_allclose(snapshots[name].values[1], snapshots[name].values[0], rtol=1e-6, err_msg=name)
+    assert np.isnan(snapshots["moved"].values[1]).all()
     whole.step(100)  # the pieces stay small, and what moves is measured again
     np.testing.assert_allclose(whole.dataset["moved"].values[2], 0.0, atol=1e-7)
     faulty.most = 0
@@ -218,8 +188,8 @@ def test_attention_that_is_not_finite_is_an_alarm() -> None:
         ss.watch(gpt, probe=ids(), errors="raise")
 
 
-def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
-    """At the first look it is refused; later it is missing alone."""
+def test_a_users_quantity_that_fails_is_named() -> None:
+    """At the first snapshot it is refused; later it is missing alone."""
 
     @ss.head_quantity(long_name="with a slip of the pen")
     def slip(rows: Any) -> Tensor:
@@ -245,22 +215,22 @@ def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
     with pytest.warns(UserWarning, match="at step 1 the quantity 'late' fails") as said:
         walk(watch, 1, 2)
     assert len(said) == 1
-    looks = watch.dataset
-    assert np.isfinite(looks["entropy"].values).all()
-    assert np.isnan(looks["late"].values[1:]).all()
-    assert looks["status"].values.tolist() == ["ok"] * 3
+    snapshots = watch.dataset
+    assert np.isfinite(snapshots["entropy"].values).all()
+    assert np.isnan(snapshots["late"].values[1:]).all()
+    assert snapshots["status"].values.tolist() == ["ok"] * 3
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("fails", ["nothing", "the model", "the memory", "a quantity"])
-def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None:
-    """Those of a look that failed would be in the way of the next one; nor does its error keep them."""
-    looked_at: list[weakref.ref[Tensor]] = []
+def test_a_snapshot_leaves_no_tensors_to_the_garbage_collector(fails: str) -> None:
+    """Those of a snapshot that failed would be in the way of the next one; nor does its error keep them."""
+    measured: list[weakref.ref[Tensor]] = []
     is_broken = False
 
     @ss.head_quantity(long_name="fails when told")
     def fragile(rows: Any) -> Tensor:
-        looked_at.append(weakref.ref(rows.weights))
+        measured.append(weakref.ref(rows.weights))
         if is_broken:
             raise MemoryError if fails == "the memory" else ValueError("told to fail")
         return rows.entropy
@@ -279,8 +249,8 @@ def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-    assert looked_at
-    assert not any(weights() is not None for weights in looked_at)
+    assert measured
+    assert not any(weights() is not None for weights in measured)
 
 
 def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +272,7 @@ def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytes
 
 
 def test_long_contexts_are_seen_without_their_whole_weights() -> None:
-    """One head of 8,192 tokens has 268 million bytes of weights; a look holds no array of a tenth of that."""
+    """One head of 8,192 tokens has 268 million bytes of weights; a snapshot holds no array of a tenth of that."""
 
     class Long(nn.Module):
         def __init__(self) -> None:
@@ -329,78 +299,6 @@ def test_long_contexts_are_seen_without_their_whole_weights() -> None:
         watch.step(50)
     assert np.isfinite(watch.dataset["entropy"].values).all()
     assert 2 * 256 * 8192 * 4 <= largest < 0.1 * 8192**2 * 4
-
-
-class Slow:
-    """An observer's looks as on a GPU that is done with them only after a while."""
-
-    def __init__(self, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_done, self.reads = False, 0
-        self._begin = watch._taker.begin
-        monkeypatch.setattr(watch._taker, "begin", self._begin_slowly)
-
-    def _begin_slowly(self) -> PendingSnapshot:
-        measured = self._begin().read()
-
-        def read() -> Snapshot:
-            self.reads += 1
-            return measured
-
-        return PendingSnapshot(lambda: self.is_done, read)
-
-
-def test_a_look_that_takes_longer_is_recorded_at_a_later_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpt = model()
-    told: list[int] = []
-    watch = ss.watch(gpt, probe=ids(), every=2, sinks=[lambda step, numbers: told.append(step)])
-    slow = Slow(watch, monkeypatch)
-    for _ in range(2):
-        watch.step()
-    expected = ss.watch(gpt, probe=ids()).dataset["entropy"].values[0]
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            parameter.zero_()
-    watch.step()
-    assert (slow.reads, told) == (0, [0])
-    slow.is_done = True
-    watch.step(3)
-    assert (slow.reads, told) == (1, [0, 2])
-    np.testing.assert_array_equal(watch.dataset["entropy"].values[1], expected)
-
-
-@pytest.mark.parametrize("use", [attrgetter("dataset"), attrgetter("verdicts"), methodcaller("close")])
-def test_who_asks_for_a_look_waits_for_it(use: Callable[[Watch], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = ss.watch(model(), probe=ids(), every=1)
-    slow = Slow(watch, monkeypatch)
-    watch.step()
-    watch.step()  # one look at a time
-    assert slow.reads == 1
-    use(watch)
-    assert slow.reads == 2
-    assert watch.dataset["step"].values.tolist() == [0, 1, 2]
-    assert slow.reads == 2
-
-
-LAST_LOOK = """
-import sys
-import pytest, torch
-import scansnap as ss
-from scansnap.monitor import store
-from tests.monitor.test_watch import Slow, ids, model
-
-watch = ss.watch(model(), probe=ids(), every=1, store=sys.argv[1], errors="raise")
-slow = Slow(watch, pytest.MonkeyPatch())
-store.BLOCK = 1  # it would be appended to the arrays at the end, when zarr cannot write any more
-watch.step()
-"""
-
-
-def test_a_look_that_is_not_read_is_recorded_when_the_program_ends(tmp_path: Path) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", LAST_LOOK, str(tmp_path / "looks.zarr")], capture_output=True, text=True, check=True
-    )
-    assert finished.stderr == ""
-    assert read_snapshots(tmp_path / "looks.zarr")["step"].values.tolist() == [0, 1]
 
 
 def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:
@@ -475,10 +373,10 @@ def test_a_snapshot_that_fails_is_recorded_as_missing() -> None:
     assert "3 snapshots, 2 missing" in repr(watch)
     faulty.most = 100
     watch.step()
-    looks = watch.dataset
-    assert looks["status"].values.tolist() == ["ok", "missing", "missing", "ok"]
-    assert looks["reason"].values.tolist() == ["", *["no memory for so many windows"] * 2, ""]
-    assert np.isfinite(looks["entropy"].values).all((1, 2)).tolist() == [True, False, False, True]
+    snapshots = watch.dataset
+    assert snapshots["status"].values.tolist() == ["ok", "missing", "missing", "ok"]
+    assert snapshots["reason"].values.tolist() == ["", *["no memory for so many windows"] * 2, ""]
+    assert np.isfinite(snapshots["entropy"].values).all((1, 2)).tolist() == [True, False, False, True]
 
 
 @pytest.mark.filterwarnings("ignore:the snapshot at step 1 is not whole")
@@ -505,7 +403,7 @@ def test_new_alarms_are_told_once() -> None:
         ending.step()
 
 
-def test_a_new_alarm_says_what_explained_it_before() -> None:
+def test_a_head_that_another_verdict_explained_is_a_new_alarm_later() -> None:
     """The second head attends to the first token alone, and then to other keys: it is new at step 2, not at step 1."""
     given, told = Given(1), list[ss.HeadVerdict]()
     rng = np.random.default_rng(0)
@@ -516,7 +414,6 @@ def test_a_new_alarm_says_what_explained_it_before() -> None:
         given.show(np.stack([patterns[one], patterns[other]])[None])
         watch.step()
     assert [(v.name, v.head, v.since) for v in told] == [("collapsed", 0, 1), ("collapsed", 1, 1)]
-    assert [v.evidence.endswith("; until now it was sink") for v in told] == [False, True]
 
 
 def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:

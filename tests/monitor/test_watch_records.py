@@ -22,7 +22,7 @@ def train(model: nn.Module, steps: int, watch: ss.Watch | None = None) -> None:
 
 
 def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
-    """Over a restart in the middle: the same looks, and the second process counts on."""
+    """Over a restart in the middle: the same snapshots, and the second process counts on."""
     torch.manual_seed(0)
     model = GPT()
     whole = ss.watch(model, probe=PROBE, every=2)
@@ -34,7 +34,7 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
     begin.close()
     with pytest.warns(UserWarning, match=r"holds steps 0 to 2, and .* give start= with its step if that is not 2\."):
         again = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr")
-    again._step = 3  # the first watch looked at step 2 and was stopped at step 3
+    again._step = 3  # the first watch took a snapshot at step 2 and was stopped at step 3
     for _ in range(3):
         train(model, 1)
         whole.step()

@@ -16,7 +16,7 @@ from scansnap.monitor.verdicts import by_kind
 from scansnap.report import watch_page
 from scansnap.report.watch_page import page_data, render_watch, write_watch_page
 from tests.browser import in_browser
-from tests.monitor.looks import anywhere, first, join, missing, previous, series, softmax
+from tests.monitor.given_attention import anywhere, first, join, missing, previous, series, softmax
 
 LENGTH = 20
 HOSTILE = [
@@ -78,17 +78,17 @@ return { open, chosen, why, reading, tokens, label, moved, focus, row, high, tit
 
 @pytest.fixture(scope="module")
 def watched() -> xr.Dataset:
-    """Two layers of three heads over twelve looks and one that failed; one head collapses, others find their token."""
+    """Two layers of three heads over twelve snapshots and a missing one; a head collapses, others find their token."""
     noise = np.random.default_rng(0).normal(size=(2, 3, LENGTH, LENGTH))
     patterns = []
-    for look in range(12):
-        weights = softmax(0.1 * look * noise)
-        weights[1, 1] = anywhere(LENGTH, min(0.99, look / 10), np.random.default_rng(1))
-        weights[0, 2] = first(LENGTH, 0.08 * look)
-        weights[0, 0] = previous(LENGTH, 0.08 * look)
+    for snapshot in range(12):
+        weights = softmax(0.1 * snapshot * noise)
+        weights[1, 1] = anywhere(LENGTH, min(0.99, snapshot / 10), np.random.default_rng(1))
+        weights[0, 2] = first(LENGTH, 0.08 * snapshot)
+        weights[0, 0] = previous(LENGTH, 0.08 * snapshot)
         patterns.append(weights)
-    looks = series(patterns)
-    whole = join([looks, missing(looks, 600, "out of memory on <cuda:0>")])
+    snapshots = series(patterns)
+    whole = join([snapshots, missing(snapshots, 600, "out of memory on <cuda:0>")])
     whole["loss"] = ("step", [4.22 - 0.001 * i if i else np.nan for i in range(13)])
     names = [HOSTILE[i % len(HOSTILE)] for i in range(LENGTH)]
     return whole.assign_coords(token=("row", names)).assign_attrs(model="GPT<2>")
@@ -157,7 +157,7 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
     assert "</script><script>document" not in text
 
 
-def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
+def test_the_data_are_those_of_the_snapshots(watched: xr.Dataset) -> None:
     assert "<p>All attention on one key in each row, a key that no other verdict names.</p>" in render_watch(watched)
     data = page_data(watched, by_kind(watched)["collapsed"])
     assert data["steps"] == list(range(0, 601, 50))  # with the missing one
@@ -173,7 +173,7 @@ def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
     assert np.abs(shown - watched["pattern"].values[:12]).max() < 0.002  # half of 1/255
 
 
-def test_many_looks_are_thinned(watched: xr.Dataset, monkeypatch) -> None:
+def test_many_snapshots_are_thinned(watched: xr.Dataset, monkeypatch) -> None:
     """Evenly, with the first and the last; the page stays small."""
     monkeypatch.setattr(watch_page, "MAX_SNAPSHOTS", 5)
     monkeypatch.setattr(watch_page, "PATTERN_CELLS", 3 * 6 * LENGTH**2)

@@ -1,7 +1,7 @@
 """Snapshots of a model that has been trained already: one for each Hugging Face checkpoint of a series.
 
-Nothing of a checkpoint is run: its weights are safetensors, which hold numbers only, and its model is one that
-transformers has.  Pickled weights are opened only if the user allows it.
+No code of a checkpoint is executed: its weights are safetensors, which hold numbers only, and its model is a class of
+transformers.  Pickled weights are opened only if the user allows it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where two watched runs part: which heads differ first, and in what.
+"""Which heads of two watched runs differ, from which step on, and in which quantity.
 
-Runs are set beside each other at the same steps, or at the same sums of learning rate times steps, the time in which
-gradient descent moves.  Snapshots of the second run are interpolated to those of the first.  Two heads differ from the
-first snapshot on after which a share of attention differs by more than a tolerance at every later one, or the largest
-logit by more than that share of `ROUNDED`, from which on logits have exploded.
+Runs are compared at the same steps, or at the same sums of learning rate times steps, the time in which gradient
+descent moves.  Snapshots of the second run are interpolated to those of the first.  Two heads differ from the first
+snapshot at which, as at every later one, a share of attention differs by more than a tolerance, or the largest logit by
+more than that share of `ROUNDED`, the size at which logits count as exploded.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def make_dataset(
         )
         for name, (long_name, units) in described.items()
     }
-    for name, long_name in ((LOSS, "loss that was told"), (LEARNING_RATE, "largest learning rate of the optimizer")):
+    for name, long_name in ((LOSS, "loss at the step"), (LEARNING_RATE, "largest learning rate of the optimizer")):
         numbers = np.array([snapshot.scalars.get(name, np.nan) for snapshot in snapshots], np.float64)
         variables[name] = ("step", numbers, {"long_name": long_name, "units": "1"})
     if patterns:

@@ -1,4 +1,4 @@
-"""Forward passes that leave no trace in the training, also where several processes train one model.
+"""Forward passes without side effects on the training, also where several processes train one model.
 
 Inside `isolated`, the model is in evaluation mode, without gradients and uncompiled.  Afterwards everything that a
 forward pass can change is as it was, bit for bit: the random state of torch on the CPU and on the model's devices, of

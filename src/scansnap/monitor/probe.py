@@ -1,4 +1,4 @@
-"""What the model is shown at every snapshot: fixed windows, and some with random tokens that repeat.
+"""The input of the model at every snapshot: fixed windows, and some with random tokens that repeat.
 
 A probe is what the model is called with: a tensor, a tuple of arguments, a mapping of keyword arguments, a list of
 these, or a function of the model that calls it.  Tensors may also lie in mappings, lists and tuples among the

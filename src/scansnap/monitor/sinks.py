@@ -29,7 +29,7 @@ Sink = Callable[[int, Mapping[str, float]], None]
 
 
 def numbers(dataset: xr.Dataset) -> dict[str, float]:
-    """What sinks are told of the last snapshot."""
+    """The numbers that sinks receive for the last snapshot."""
     last = dataset.isel(step=-1)
     over_heads = {
         f"{name}/layer_{layer:02d}{suffix}": float(reduce(heads))

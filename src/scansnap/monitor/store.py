@@ -3,13 +3,12 @@
 An append through zarr takes 40 ms of processor time, whether it adds one snapshot or many.  So a snapshot is first
 written to a file of its own, in a millisecond or two, and `BLOCK` of them are appended to the arrays together.  Both
 are commits of a checked folder (`storage/folder.py`): a snapshot that was added survives a kill or a power cut, and one
-that was cut short was never there.  `read_snapshots` also reads those that are not in the arrays yet; `close` appends
-them, so that any zarr reader finds them.
+that was interrupted leaves nothing behind.  `read_snapshots` also reads those that are not in the arrays yet; `close`
+appends them, so that any zarr reader finds them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -147,8 +146,7 @@ class SnapshotStore:
                 self._folder.commit()
             self._is_checked, self.last_step = True, step
             if len(_pending(self._folder)) >= BLOCK:
-                with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
-                    self._merge()
+                self._merge()
         except OSError as error:
             are_kept = "are kept" if self.path.exists() else "were deleted with it"
             raise StoreError(

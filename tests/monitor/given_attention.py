@@ -47,12 +47,12 @@ def anywhere(length: int, weight: float, rng: np.random.Generator) -> Weights:
 
 
 class GivenAttention(nn.Module):
-    """Attends with logits (1, H, T, T) that are given."""
+    """Attends with logits (B, H, T, T) that are given, again in windows that are more than these."""
 
     logits: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.logits.expand(len(x), -1, -1, -1).softmax(-1)
+        return self.logits[torch.arange(len(x)) % len(self.logits)].softmax(-1)
 
 
 class GPT(nn.Module):
@@ -90,7 +90,7 @@ def series(
     return snapshots
 
 
-def look(step: int, weights: Weights, **options: Any) -> xr.Dataset:
+def snapshot(step: int, weights: Weights, **options: Any) -> xr.Dataset:
     """One snapshot at a step."""
     return series([weights], **options).assign_coords(step=[step])
 
@@ -101,7 +101,7 @@ def join(parts: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def missing(like: xr.Dataset, step: int, reason: str) -> xr.Dataset:
-    """A look that failed."""
+    """A snapshot that failed."""
     empty = like.isel(step=[0]).copy(deep=True)
     for name in empty.data_vars:
         empty[name][...] = np.nan
