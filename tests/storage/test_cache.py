@@ -95,12 +95,12 @@ def test_what_a_killed_process_leaves_is_removed(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ss.StoreError, match=r"to the cache \(.+\): set \$SCANSNAP_CACHE to a writable folder"):
+    with pytest.raises(ss.StoreError, match=r"cannot write .*: .+; set \$SCANSNAP_CACHE to a writable folder"):
         cached_folder("kind", "key", Filler())
 
     def run_out_of_space(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path))
-    with pytest.raises(ss.StoreError, match=r"\(No space left on device\): set \$SCANSNAP_CACHE"):
+    with pytest.raises(ss.StoreError, match=r"No space left on device; set \$SCANSNAP_CACHE"):
         cached_folder("kind", "key", run_out_of_space)
