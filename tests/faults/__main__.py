@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.attacks import after_damage, after_kills, after_power_cuts, on_full_disks, together
-from tests.faults.calls import EXAMPLES, call_with_nonsense, good_calls, stop_before_long_work
+from tests.faults.calls import call_with_nonsense, good_calls, stop_before_long_work
 from tests.faults.inputs import read_spoiled_files, run_spoiled
 from tests.faults.works import WORKS, WRITTEN
 
@@ -40,7 +40,7 @@ def rows(scale: float, seed: int) -> Iterator[tuple[str, Callable[[Path], Counte
         yield f"writers {name}", partial(together, name=name, rounds=share(20))
         yield f"power-cuts {name}", partial(after_power_cuts, name=name, draws=2, every=round(1 / scale))
         yield f"full-disk {name}", partial(on_full_disks, name=name, every=round(1 / scale))
-    for group in EXAMPLES:
+    for group in CALLS:
         yield f"calls {group}", partial(_call, group=group, count=share(CALLS[group]), seed=seed)
     yield "files", partial(read_spoiled_files, count=share(1200), seed=seed)
     yield "command-lines", partial(_run_commands, count=share(1000), seed=seed)
@@ -48,7 +48,7 @@ def rows(scale: float, seed: int) -> Iterator[tuple[str, Callable[[Path], Counte
 
 def _call(folder: Path, group: str, count: int, seed: int) -> Counter[str]:
     with pytest.MonkeyPatch.context() as patch:
-        calls = good_calls(group, folder)
+        calls = good_calls(group)
         stop_before_long_work(patch)
         return call_with_nonsense(calls, count, seed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -112,25 +112,6 @@ def nonsense(rng: np.random.Generator) -> Any:
         with np.errstate(all="ignore"):
             return values.astype(rng.choice(["f8", "f4", "i8", "u1", "?", "O", "U5", "c16"]))
     return [nonsense(rng) for _ in range(rng.integers(0, 4))]
-
-
-def example(argument: types.ArgumentType | None) -> Any:
-    """A value that an argument type allows; None if it does not say enough."""
-    if isinstance(argument, types.ChoiceType):
-        return argument.names[0]
-    if isinstance(argument, types.InstanceType) and argument.cls is Mapping:
-        return {}
-    return PLAINEST.get(type(argument))
-
-
-PLAINEST = {
-    types.ArgumentType: "x",
-    types.ArrayType: 0.4,
-    types.NumberType: 0.4,
-    types.IntegerType: 1,
-    types.IdsType: [0, 1, 2],
-    types.CallableType: len,
-}
 
 
 def good(argument: types.ArgumentType | None, value: Any, rng: np.random.Generator) -> Any:
