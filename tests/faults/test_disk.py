@@ -17,11 +17,6 @@ from tests.faults.works import OPTIONS
 from tests.small_text import small_corpus
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize(("name", "every"), [("train", 80), ("sweep", 80), ("flow", 50), ("counts", 10), ("cache", 4)])
 def test_work_continues_after_some_power_cuts(tmp_path, name: str, every: int) -> None:
     seen = after_power_cuts(tmp_path, name, draws=1, every=every)

@@ -34,11 +34,9 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids
 
 
 @pytest.fixture(autouse=True)
-def _place(tmp_path, monkeypatch) -> Iterator[None]:
+def _handlers() -> Iterator[None]:
     terminate = signal.getsignal(signal.SIGTERM)
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script starts with &
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     yield
     assert signal.getsignal(signal.SIGTERM) is terminate
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
