@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,18 +60,6 @@ def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
     with pytest.raises(ss.InputError, match="no"):
         cached_folder("kind", "key", fail)
     assert [path.name for path in (cache / "kind" / "key").iterdir()] == [LOCK]
-
-
-def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> None:
-    def fill(folder: Path) -> None:
-        time.sleep(0.02)
-        Filler()(folder)
-
-    with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: cached_folder("kind", "key", fill), range(8)))
-    assert set(folders) == {cache / "kind" / "key"}
-    assert is_intact(folders[0])
-    assert [path.name for path in (cache / "kind").iterdir()] == ["key"]
 
 
 def test_what_a_killed_process_leaves_is_removed(cache: Path) -> None:
