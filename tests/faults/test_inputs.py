@@ -9,23 +9,8 @@ import pytest
 
 import scansnap as ss
 from scansnap.runtime.errors import InputError
-from tests.faults.calls import call_with_nonsense, good_calls, public_functions, stop_before_long_work
-from tests.faults.inputs import BASE, command_names, read_spoiled_files, run, run_spoiled
-from tests.faults.values import attempt
-
-COUNTS = {"theory": 1200, "data": 600, "results": 120, "runs": 40, "text": 40}
-
-
-@pytest.mark.parametrize("group", COUNTS)
-def test_calls_with_nonsense(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every good call is valid, and a new public name whose example does not call it fails here."""
-    calls = good_calls(group)
-    stop_before_long_work(monkeypatch)
-    refused = {name for name, call in calls.items() if attempt(call, name) != "valid"}
-    assert refused <= {"reproduce"}  # which takes long
-    seen = call_with_nonsense(calls, COUNTS[group], seed=1)
-    assert set(seen) <= {"valid", "refused"}, seen
-    assert seen["valid"] > COUNTS[group] / 3
+from tests.faults.calls import public_functions
+from tests.faults.inputs import BASE, command_names, run
 
 
 def test_every_public_function_is_validated() -> None:
@@ -34,16 +19,8 @@ def test_every_public_function_is_validated() -> None:
     assert {name for name, function in functions.items() if not hasattr(function, "validator")} == set()
 
 
-def test_files_with_mistakes(folder: Path) -> None:
-    seen = read_spoiled_files(folder, 160)
-    assert set(seen) == {"valid", "refused"}, seen
-
-
-def test_command_lines_with_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_has_words_to_spoil() -> None:
     assert set(BASE) == set(command_names())
-    stop_before_long_work(monkeypatch)
-    seen = run_spoiled(60, seed=1)
-    assert set(seen) <= {"valid", "refused"}, seen
 
 
 @pytest.mark.parametrize(

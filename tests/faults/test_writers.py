@@ -1,4 +1,4 @@
-"""Several processes on one store, and a local Ray: every store ends whole, and no process is left."""
+"""A local Ray: it listens on this machine only, and no process is left."""
 
 from __future__ import annotations
 
@@ -13,18 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.faults.attacks import together
-
-
-@pytest.mark.parametrize("name", ["sweep", "cache"])
-def test_four_processes_on_one_store(tmp_path, name: str) -> None:
-    seen = together(tmp_path, name, 1)
-    assert set(seen) <= {"identical", "refused", "then identical"}, seen
-    assert seen["identical"] >= (4 if name == "cache" else 1)  # whose writers wait
-
-
-# --- a local Ray --------------------------------------------------------------------------------------------------
 
 MARK = "SCANSNAP_TEST_CLUSTER"
 """An environment variable by which a test recognizes the processes of its cluster."""
