@@ -353,7 +353,7 @@ class CheckedFolder:
         """The path at which a file is written until the next commit."""
         if self._is_closed:
             raise RuntimeError(f"{self.root} is closed")
-        if not self.root.exists():  # somebody has moved it away: do not begin it again in pieces
+        if not self.root.exists():  # it was moved away: do not recreate parts of it
             raise FileNotFoundError(2, "No such file or directory")
         path = self._new(name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ LONGEST_NAME = 255
 """Bytes in the name of a file, which most file systems limit to this."""
 
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-"""NUL and surrogates, halves of characters: no file holds them as text."""
+"""NUL characters and surrogates, which cannot be written to a text file."""
 
 MOST_ENTRIES = 10**7
 """The most entries of a list that is iterated over."""
@@ -89,11 +89,11 @@ def flag(name: str, value: object) -> bool:
 
 
 def text(name: str, value: object) -> str:
-    """Text that can be written to a file: without NUL, and without halves of characters."""
+    """Text that can be written to a file: without NUL characters and surrogates."""
     if not isinstance(value, str):
         raise InputError(f"{name} is {short_repr(value)}: give text.")
     if NOT_TEXT.search(value):
-        raise InputError(f"{name} is {short_repr(value)}: give text without NUL and half characters.")
+        raise InputError(f"{name} is {short_repr(value)}: give text without NUL characters and surrogates.")
     return value
 
 
