@@ -73,6 +73,16 @@ BAD = [
     ({**GOOD, "class": [1]}, "class 0 must hold the keys"),
     ([], "must hold the keys"),
     ({**GOOD, "class": [{**GOOD["class"][0], "weight": 1.0}, GOOD["class"][0]]}, "class 1 has no weight"),
+    ({**GOOD, "token_names": [["a"], "b", "c", "d"]}, "token_names is"),
+    ({**GOOD, "token_names": ["a", "b", "c", "d\0"]}, "without NUL"),
+    ({**GOOD, "token_names": [None] * 4}, "token_names is"),
+    ({**GOOD, "positions": 5}, "positions is 5: give the number of positions in each bucket"),
+    ({**GOOD, "vocab_size": 10**400}, "vocab_size is 1000"),
+    (entry(probs=["0.5", "0.5"]), "cannot be read as an array of numbers"),
+    (entry(probs=[True, False]), "cannot be read as an array of numbers"),
+    (entry(probs=[[0.5, 0.5]]), r"probs of class 0 is \[\[0\.5, 0\.5\]\]: give one number for each of its tokens"),
+    (entry(next_token=0), "give it a next token other than its query"),
+    (entry(query=[1]), r"a token is \[1\]: give an id \(a whole number\) or a name"),
 ]
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from tests.dynamics.interruption import train_interrupted
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 12, "batch_size": 8, "seq_len": 17, "dtype": "float64"}
 
@@ -109,15 +108,6 @@ def test_long_sequences_are_those_of_the_classes() -> None:
         np.testing.assert_allclose(result["attention_logits"], plain["attention_logits"], rtol=1e-9, atol=1e-12)
     times = {"lr_y": 1.0, "lr_z": 1.0, "times": [1, 100]}
     assert same(ss.flow(Bursts(ss.syn_small()), **times), ss.flow(ss.syn_small(), **times))
-
-
-def test_an_interrupted_run_goes_on(tmp_path) -> None:
-    path = tmp_path / "run.zarr"
-    expected = ss.train(Bursts(ss.syn_small()), **OPTIONS)
-    assert same(expected, train_interrupted(Bursts(ss.syn_small()), path, advances=5, **OPTIONS).load())
-    for other in (ss.syn_small(), Bursts(ss.syn_small(), 4), Bursts(ss.syn_medium(num_query=1))):
-        with pytest.raises(ss.StoreError, match="holds a run on other data"):
-            ss.train(other, **OPTIONS, store=path)
 
 
 def test_sources_are_an_axis_of_a_sweep(tmp_path) -> None:

@@ -109,7 +109,7 @@ ss.sweep("syn-small", lr_z=1.0, lr_y=[1.0, 2.0], seeds=range(200), steps=400, ba
 """
 
 
-@pytest.mark.slow  # `tests/faults/test_disk.py` simulates kills at some moments
+@pytest.mark.slow  # `tests/faults/test_attacks.py` simulates kills at some moments
 def test_killed_outright_it_goes_on(tmp_path) -> None:
     """kill -9 of the process in the middle; started again, nothing done before is lost or different."""
     path = tmp_path / "s.zarr"

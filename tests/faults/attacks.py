@@ -212,6 +212,6 @@ def on_full_disks(folder: Path, name: str, every: int) -> Counter[str]:
             root.mkdir()
             with patch.context() as failing:
                 FullDisk(failing, moment)
-                seen[f"first {outcome(WRITTEN[name], root, expected)}"] += 1
+                seen[f"first {outcome(WRITTEN[name], root, expected, because='No space left on device')}"] += 1
             seen[outcome(WRITTEN[name], root, expected)] += 1
     return seen

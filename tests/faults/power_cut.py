@@ -4,7 +4,7 @@ A `Tape` follows a folder while a program writes there, and knows at each moment
 lose.  A file's bytes are on the disk when the file was synced, and a name when its folder was.  Until then the disk may
 have, of a file, its synced bytes, its new ones, a beginning of them or none; and, of the changes to a folder, any
 number of the first ones, in the order in which they were made, which file systems with a journal keep in a folder.  A
-rename takes effect whole.
+rename takes effect whole; the package renames only within a folder.
 
 Syncs and renames are noticed as they are called, from Python; what was written between two of them, by whatever code,
 is found by looking at the folder.
@@ -44,11 +44,8 @@ class File:
         return [self.synced, b"", self.data[: len(self.data) // 2], self.data]
 
 
-@dataclass
-class Change:
-    """A change of the names in one or two folders: each name gets a node, or with None is gone."""
-
-    names: list[tuple[Folder, str, Node | None]]
+Change = dict[str, "File | Folder | None"]
+"""A change of names in a folder, which takes effect whole: each name gets a node, or with None is gone."""
 
 
 @dataclass
@@ -60,8 +57,21 @@ class Folder:
     synced: dict[str, Node] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
 
+    def change(self, change: Change) -> None:
+        """Change names, which the disk does not have yet."""
+        self.changes.append(change)
+        _apply(self.names, change)
+
 
 Node = File | Folder
+
+
+def _apply(names: dict[str, Node], change: Change) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
 
 
 class Tape:
@@ -115,43 +125,29 @@ class Tape:
         with self._turn:
             there = {entry.name: entry for entry in os.scandir(path)}
             for name in [name for name in folder.names if name not in there]:
-                self._change((folder, name, None))
+                folder.change({name: None})
             for name, entry in sorted(there.items()):
                 node = folder.names.get(name)
                 if node is None or node.inode != entry.inode() or isinstance(node, Folder) != entry.is_dir():
                     node = Folder(entry.inode()) if entry.is_dir() else File(entry.inode())
-                    self._change((folder, name, node))
+                    folder.change({name: node})
                 if isinstance(node, Folder):
                     self._look(Path(entry.path), node)
                 else:
                     node.data = Path(entry.path).read_bytes()
 
-    def _change(self, *names: tuple[Folder, str, Node | None]) -> None:
-        change = Change(list(names))
-        for folder, name, node in names:
-            if change not in folder.changes[-1:]:
-                folder.changes.append(change)
-            if node is None:
-                folder.names.pop(name, None)
-            else:
-                folder.names[name] = node
-
     def _rename(self, source: Path, target: Path) -> None:
-        first, second = self._node(source.parent), self._node(target.parent)
-        assert isinstance(first, Folder)
-        assert isinstance(second, Folder)
-        self._change((first, source.name, None), (second, target.name, first.names[source.name]))
+        assert source.parent == target.parent
+        folder = self._node(source.parent)
+        assert isinstance(folder, Folder)
+        folder.change({source.name: None, target.name: folder.names[source.name]})
 
     def _sync(self, path: Path) -> None:
         node = self._node(path)
         if isinstance(node, File):
             node.synced = node.data
-            return
-        for change in node.changes:
-            for folder in [folder for folder, *_ in change.names if folder is not node]:
-                _apply(folder.synced, folder, change)  # a rename out of, or into, another folder is there whole
-                folder.changes = [other for other in folder.changes if other is not change]
-        node.synced, node.changes = dict(node.names), []
+        else:
+            node.synced, node.changes = dict(node.names), []
 
     def _node(self, path: Path) -> Node:
         node: Node = self._root
@@ -166,19 +162,14 @@ class Tape:
         Drawn, or else with all unsynced changes of names or none, and of files that were not synced the version `data`.
         """
         tree: Tree = {}
-        lasting: dict[int, bool] = {}  # whether a rename between folders took effect
 
         def fill(folder: Folder, prefix: str) -> None:
             names = dict(folder.synced)
             count = len(folder.changes) if changes else 0
             if draw is not None:
                 count = draw.randint(0, len(folder.changes))
-            for i, change in enumerate(folder.changes):
-                if len(change.names) > 1 and change.names[0][0] is not change.names[1][0]:
-                    if lasting.setdefault(id(change), i < count):
-                        _apply(names, folder, change)
-                elif i < count:
-                    _apply(names, folder, change)
+            for change in folder.changes[:count]:
+                _apply(names, change)
             for name, node in names.items():
                 if isinstance(node, Folder):
                     tree[prefix + name] = None
@@ -189,14 +180,6 @@ class Tape:
 
         fill(self._root, "")
         return tree
-
-
-def _apply(names: dict[str, Node], folder: Folder, change: Change) -> None:
-    for owner, name, node in change.names:
-        if owner is folder and node is None:
-            names.pop(name, None)
-        elif owner is folder and node is not None:
-            names[name] = node
 
 
 def write_tree(tree: Tree, root: Path) -> None:

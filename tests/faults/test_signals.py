@@ -27,18 +27,15 @@ from scansnap.report import reproduce as page
 from scansnap.storage.files import MARK
 from scansnap.text.train import TextTraining
 from tests.cli.test_cli import run as run_program
-from tests.faults.attacks import after_kills
 from tests.small_text import small_corpus
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 
 
 @pytest.fixture(autouse=True)
-def _place(tmp_path, monkeypatch) -> Iterator[None]:
+def _handlers() -> Iterator[None]:
     terminate = signal.getsignal(signal.SIGTERM)
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script starts with &
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     yield
     assert signal.getsignal(signal.SIGTERM) is terminate
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -147,12 +144,6 @@ def test_reproduce_goes_on(monkeypatch) -> None:
     assert run(command)[0] == 0
     assert made == ["8", "9"]
     assert {path.name for path in Path("reproduction").iterdir()} == {"figure_8.png", "figure_9.png", "index.html"}
-
-
-def test_a_killed_command_ends_with_the_same_numbers(tmp_path) -> None:
-    """`python -m tests.faults` kills other commands too, at other moments."""
-    seen = after_kills(tmp_path, "train", kills=1, seed=13)
-    assert set(seen) - {"continued"} == {"kills", "identical"}, seen
 
 
 def test_a_command_that_writes_nothing_says_so(monkeypatch) -> None:

@@ -106,9 +106,8 @@ def test_a_store_that_somebody_moves_away_is_not_begun_again_in_pieces(tmp_path:
         ("explore --output mine.html", "mine.html"),
     ],
 )
-def test_outputs_replace_only_what_scansnap_wrote(tmp_path: Path, monkeypatch, command: str, name: str) -> None:
+def test_outputs_replace_only_what_scansnap_wrote(tmp_path: Path, command: str, name: str) -> None:
     """A file of the user is refused before the work, also where the name is a default."""
-    monkeypatch.chdir(tmp_path)
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("precious")
@@ -197,7 +196,6 @@ def test_arguments_of_measures_are_checked() -> None:
 
 
 def test_a_text_model_that_cannot_be_made_leaves_no_process_group(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     groups: list[str] = []

@@ -1,4 +1,4 @@
-"""Several processes on one store, and a local Ray: every store ends whole, and no process is left."""
+"""A local Ray: it listens on this machine only, and no process is left."""
 
 from __future__ import annotations
 
@@ -13,17 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.faults.attacks import together
-
-
-def test_four_processes_on_one_store(tmp_path) -> None:
-    seen = together(tmp_path, "sweep", 1)
-    assert set(seen) <= {"identical", "refused", "then identical"}, seen
-    assert seen["identical"] >= 1
-
-
-# --- a local Ray --------------------------------------------------------------------------------------------------
 
 MARK = "SCANSNAP_TEST_CLUSTER"
 """An environment variable by which a test recognizes the processes of its cluster."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -57,25 +57,8 @@ ENDLESS: list[Any] = [1.0]
 ENDLESS.append(ENDLESS)
 
 PLAIN = (
-    *(
-        math.nan,
-        math.inf,
-        -math.inf,
-        0.0,
-        0.5,
-        -0.5,
-        5e-324,
-        1e300,
-        1.5,
-        0,
-        1,
-        -1,
-        2,
-        2**63 - 1,
-        2**63,
-        10**18,
-        10**400,
-    ),
+    *(math.nan, math.inf, -math.inf, 0.0, 0.5, -0.5, 5e-324, 1e300, 1.5),
+    *(0, 1, -1, 2, 2**63 - 1, 2**63, 10**18, 10**400),
     *("", "0.5", "nan", "none", "exact", "syn-small", "x.toml", "0:5", "5:0", "log:1:9:3", "a\0b", "\ud800", "x" * 300),
     *("/", "..", "~nouser/x", "/proc/nothing/x", *HOSTILE_NAMES),
     *(True, False, None, [], [[]], {}, [1.0, [2.0]], [None], [True, False], [1, "2"], [math.nan], [10**400], [0], [{}]),
@@ -112,25 +95,6 @@ def nonsense(rng: np.random.Generator) -> Any:
         with np.errstate(all="ignore"):
             return values.astype(rng.choice(["f8", "f4", "i8", "u1", "?", "O", "U5", "c16"]))
     return [nonsense(rng) for _ in range(rng.integers(0, 4))]
-
-
-def example(argument: types.ArgumentType | None) -> Any:
-    """A value that an argument type allows; None if it does not say enough."""
-    if isinstance(argument, types.ChoiceType):
-        return argument.names[0]
-    if isinstance(argument, types.InstanceType) and argument.cls is Mapping:
-        return {}
-    return PLAINEST.get(type(argument))
-
-
-PLAINEST = {
-    types.ArgumentType: "x",
-    types.ArrayType: 0.4,
-    types.NumberType: 0.4,
-    types.IntegerType: 1,
-    types.IdsType: [0, 1, 2],
-    types.CallableType: len,
-}
 
 
 def good(argument: types.ArgumentType | None, value: Any, rng: np.random.Generator) -> Any:

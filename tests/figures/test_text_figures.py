@@ -116,6 +116,7 @@ def test_words_stand_on_the_axes(run: Path) -> None:
         ({"layer": 2}, "layer is 2: this result has layers 0 to 1"),
         ({"head": -1}, "head is -1"),
         ({"window": 9}, "window"),
+        ({"steps": []}, "steps is empty"),
     ],
 )
 def test_what_is_not_there_is_refused(run: Path, options: dict, words: str) -> None:

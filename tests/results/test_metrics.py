@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,30 +18,27 @@ def test_entropy_by_hand() -> None:
     assert np.isnan(metrics.entropy([0.0, 0.0]))
 
 
+def result(*attention: list[float] | np.ndarray, steps: list[int] | None = None) -> xr.Dataset:
+    """A result with these rows of attention."""
+    return xr.Dataset({"attention": (("step", "token"), np.array(attention))}, {"step": steps or range(len(attention))})
+
+
 @given(st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=20))
 def test_bounds(weights: list[float]) -> None:
     attention = np.array(weights) / np.sum(weights)
-    size = len(attention)
+    size, shown = len(attention), result(attention)
     assert 0 <= metrics.entropy(attention) <= np.log(size) + 1e-12
-    assert -1e-12 <= metrics.sparsity(attention) <= 1 - 1 / size + 1e-12
-    masses = [float(metrics.top_k_mass(attention, k)) for k in range(1, size + 1)]
+    assert -1e-12 <= ss.measure.sparsity(shown) <= 1 - 1 / size + 1e-12
+    masses = [ss.measure.top_k_mass(shown, k).item() for k in range(1, size + 1)]
     assert masses == sorted(masses)
     assert masses[0] == pytest.approx(attention.max())
     assert masses[-1] == pytest.approx(1)
 
 
-def test_sparsity_ends() -> None:
-    assert metrics.sparsity(np.full(8, 1 / 8)) == pytest.approx(0)
-    assert metrics.sparsity(np.eye(8)[0]) == pytest.approx(7 / 8)
-
-
-def test_rate_of_change_by_hand() -> None:
-    attention = np.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
-    result = metrics.rate_of_change(attention, [0, 2, 3])
-    assert np.isnan(result[0])
-    assert result[1:].tolist() == [0.25, 0.0]
-    with pytest.raises(ss.InputError, match="one increasing time"):
-        metrics.rate_of_change(attention, [0, 2, 2])
+def test_by_hand() -> None:
+    assert ss.measure.sparsity(result(np.full(8, 1 / 8), np.eye(8)[0])).values == pytest.approx([0, 7 / 8])
+    moved = ss.measure.rate_of_change(result([1.0, 0.0], [0.5, 0.5], [0.5, 0.5], steps=[0, 2, 3]))
+    np.testing.assert_array_equal(moved, [np.nan, 0.25, 0.0])
 
 
 def test_labeled_metrics() -> None:

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
+from tests.data.test_source import Bursts
 from tests.dynamics.interruption import train_interrupted
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 12, "batch_size": 8, "seq_len": 16}
@@ -94,15 +95,19 @@ def test_in_a_sweep(tmp_path) -> None:
 
 
 def test_an_interrupted_run_goes_on(tmp_path) -> None:
-    path = tmp_path / "run.zarr"
+    """With a source of the user's own too."""
+    path, source = tmp_path / "run.zarr", Bursts(ss.syn_small())
     options = {**OPTIONS, "seeds": [0, 1], "record": RECORD}
-    expected = ss.train(ss.syn_small(), **options)
-    assert same(expected, train_interrupted(ss.syn_small(), path, advances=5, **options).load())
+    expected = ss.train(source, **options)
+    assert same(expected, train_interrupted(source, path, advances=5, **options).load())
     opened = xr.open_zarr(path, chunks=None)
     assert opened["moment"].values.tolist() == ["first", "second"]
     assert opened["effective_tokens"].attrs["units"] == "tokens"
     with pytest.raises(ss.StoreError, match="holds another run, with record"):
-        ss.train(ss.syn_small(), **{**options, "record": RECORD[1:]}, store=path)
+        ss.train(source, **{**options, "record": RECORD[1:]}, store=path)
+    for other in (ss.syn_small(), Bursts(ss.syn_small(), 4), Bursts(ss.syn_medium(num_query=1))):
+        with pytest.raises(ss.StoreError, match="holds a run on other data"):
+            ss.train(other, **options, store=path)
 
 
 def test_a_finished_run_is_not_computed_again(tmp_path) -> None:

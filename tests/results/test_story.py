@@ -75,35 +75,38 @@ def test_a_pattern_that_slides_back_has_only_slowed() -> None:
     assert story.moved_since == pytest.approx(0.3)
 
 
-def test_the_second_is_named_where_it_is_close() -> None:
-    kinds = ["common", "distinct", "distinct"]
-    close, clear = (stories(_result([[0.5, 0.3, 0.2], last], kinds))[0] for last in ([0.1, 0.46, 0.44], [0, 0.6, 0.4]))
-    assert "Most attended: token b for next token end (distinct, 46%; token c is close with 44%)." in close.sentences
-    assert "Most attended: token b for next token end (distinct, 60%)." in clear.sentences
-    assert (clear.winners[0].second, clear.winners[0].second_share) == ("c", pytest.approx(0.4))
-
-
-def test_what_hardly_moved_is_told_with_advice() -> None:
-    story = stories(_result([[0.5, 0.5], *[[0.48, 0.52]] * 5], ["common", "distinct"]))[0]
-    assert story.sentences[0].startswith("Common tokens lost attention from step 2 on: ")
-    assert story.sentences[-1].startswith("No snap (hardly moved: less than 5% of attention in all")
-    assert story.sentences[-1].endswith("): train longer, or with a larger lr_z.")
-
-
-def test_common_tokens_that_kept_their_share_stayed_there() -> None:
-    story = stories(_result([[0.5, 0.5], [0.499, 0.501]], ["common", "distinct"]))[0]
-    assert story.sentences[0] == "Common tokens lost less than 1% of attention: their share stayed at 50%."
-
-
-def test_without_common_tokens_it_says_so() -> None:
-    story = stories(_result([[0.5, 0.5], [0.4, 0.6]], ["distinct", "distinct"]))[0]
-    assert story.scan_step is None
-    assert story.sentences[0] == "No token is common to several next tokens."
-
-
-def test_common_tokens_that_gain_did_not_lose() -> None:
-    story = stories(_result([[0.5, 0.5], [0.6, 0.4]], ["common", "distinct"]))[0]
-    assert "Common tokens lost less than 1% of attention: their share went from 50% to 60%." in story.sentences
+@pytest.mark.parametrize(
+    ("first", "last", "kinds", "sentence"),
+    [
+        (
+            [0.5, 0.3, 0.2],
+            [0.1, 0.46, 0.44],
+            "cdd",
+            "end (distinct, 46%; token c is close with 44%).",
+        ),
+        ([0.5, 0.3, 0.2], [0.0, 0.6, 0.4], "cdd", "Most attended: token b for next token end (distinct, 60%)."),
+        (
+            [0.5, 0.5],
+            [0.48, 0.52],
+            "cd",
+            "tokens lost attention from step 2 on: their share went from 50% to 48%.",
+        ),
+        ([0.5, 0.5], [0.48, 0.52], "cd", "No snap (hardly moved: less than 5% of attention in all"),
+        ([0.5, 0.5], [0.48, 0.52], "cd", "): train longer, or with a larger lr_z."),
+        ([0.5, 0.5], [0.499, 0.501], "cd", "Common tokens lost less than 1% of attention: their share stayed at 50%."),
+        (
+            [0.5, 0.5],
+            [0.6, 0.4],
+            "cd",
+            "tokens lost less than 1% of attention: their share went from 50% to 60%.",
+        ),
+        ([0.5, 0.5], [0.4, 0.6], "dd", "No token is common to several next tokens."),
+    ],
+)
+def test_sentences(first: list[float], last: list[float], kinds: str, sentence: str) -> None:
+    """Of a run that moves once: from its first record to all five others."""
+    names = {"c": "common", "d": "distinct"}
+    assert sentence in " ".join(stories(_result([first, *[last] * 5], [names[kind] for kind in kinds]))[0].sentences)
 
 
 def test_a_real_run_scans_and_snaps() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,18 +62,6 @@ def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
     assert [path.name for path in (cache / "kind" / "key").iterdir()] == [LOCK]
 
 
-def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> None:
-    def fill(folder: Path) -> None:
-        time.sleep(0.02)
-        Filler()(folder)
-
-    with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: cached_folder("kind", "key", fill), range(8)))
-    assert set(folders) == {cache / "kind" / "key"}
-    assert is_intact(folders[0])
-    assert [path.name for path in (cache / "kind").iterdir()] == ["key"]
-
-
 def test_what_a_killed_process_leaves_is_removed(cache: Path) -> None:
     class Killed(BaseException):
         pass
@@ -95,12 +81,12 @@ def test_what_a_killed_process_leaves_is_removed(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ss.StoreError, match=r"to the cache \(.+\): set \$SCANSNAP_CACHE to a writable folder"):
+    with pytest.raises(ss.StoreError, match=r"cannot write .*: .+; set \$SCANSNAP_CACHE to a writable folder"):
         cached_folder("kind", "key", Filler())
 
     def run_out_of_space(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path))
-    with pytest.raises(ss.StoreError, match=r"\(No space left on device\): set \$SCANSNAP_CACHE"):
+    with pytest.raises(ss.StoreError, match=r"No space left on device; set \$SCANSNAP_CACHE"):
         cached_folder("kind", "key", run_out_of_space)

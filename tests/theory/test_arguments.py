@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from scansnap.runtime.errors import InputError
 from tests.faults.calls import good_calls
 
-CALLS = {name.removeprefix("theory."): call for name, call in good_calls("theory", Path()).items()}
+CALLS = {name.removeprefix("theory."): call for name, call in good_calls("theory").items()}
 SIGNED = (
     "bound",
     "drive",
@@ -57,15 +56,15 @@ def test_a_number_out_of_range_is_refused_by_its_name_or_does_no_harm(name: str,
         ("decoder_growth", {"t": [1.0, 1e308], "lr_y": 10}, "overflows: give a smaller time"),
         ("layer_overlaps", {"attention": [[0.25] * 4, [1.0, 0, 0, 0]], "vocab_size": 4}, "LayerNorm leaves it no"),
         ("position_prior", {"bias": [0.1, 0.2, 0.3]}, r"^part_probs ends in .*: give one per bucket\.$"),
-        ("residual_directions", {"query": [0, 4, 1]}, r"give each of 3 classes an index below 4\.$"),
-        ("residual_directions", {"query": [0]}, r"give each of 3 classes an index below 4\.$"),
+        ("residual_directions", {"query": [3]}, r"give each of 1 classes an index below 3\.$"),
+        ("residual_directions", {"query": [0, 1]}, r"give each of 1 classes an index below 3\.$"),
         ("residual_directions", {"query": [-1, 2, 1]}, r"^query is \[-1, 2, 1\]: give ids of tokens"),
         ("symmetric_flow", {"times": [1.0, 1.0]}, "times must be increasing numbers of steps"),
         ("symmetric_flow", {"times": [[1.0, 2.0]]}, r"times has shape \(1, 2\): give numbers in a row"),
         ("symmetric_flow", {"vocab_size": 3}, "vocab_size is 3: give more tokens than the 3 next tokens"),
         ("symmetric_flow", {"classes_per_query": 2}, "classes_per_query is 2: it must divide the number of classes, 3"),
         ("symmetric_flow", {"decoder_gradient": "tru"}, "unknown decoder_gradient 'tru': did you mean 'true'"),
-        ("lagged_attention", {"query": [5]}, "query has 1 ids and probs 3 rows"),
+        ("lagged_attention", {"query": [5]}, "query has 1 ids and probs 2 rows"),
         ("lagged_attention", {"probs": [[0.5, 0.5]] * 3}, "not linearly independent"),
         ("lagged_attention", {"tau": [1.0, 1.0]}, "tau must be increasing numbers of at most 100"),
         ("lagged_attention", {"tau": [101.0]}, "tau must be increasing numbers of at most 100"),

@@ -418,16 +418,16 @@ def draw_positioned(classes: PositionedClasses, seed: int, first_step: int, num_
 def _places(
     classes: PositionedClasses, seed: int, first_step: int, num_steps: int, num_sequences: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    cumulative, bucket = np.cumsum(classes.weights), bucket_of(classes)
+    tables, bucket = SamplingTables.of(classes), bucket_of(classes)
     class_index = np.empty((num_steps, num_sequences), np.int64)
     places = np.empty((num_steps, num_sequences, len(bucket)), np.int32)
     draw_places(
         np.uint64(seed),
         first_step,
         bucket,
-        np.diff(classes.offsets),
+        tables.size,
         position_thresholds(classes),
-        (cumulative / cumulative[-1])[None],
+        tables.class_thresholds,
         class_index,
         places,
     )

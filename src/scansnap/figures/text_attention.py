@@ -45,6 +45,8 @@ def prepare_words(
     recorded = patterns["step"].values
     if not len(recorded):
         raise InputError("this run has no records yet: start it again, and draw it when it has run for a minute.")
+    if steps is not None and not len(steps):
+        raise InputError("steps is empty: give the steps to show, at least one.")
     wanted = np.linspace(recorded[0], recorded[-1], PANELS) if steps is None else np.asarray(steps)
     nearest = np.unique(np.abs(recorded[:, None] - wanted).argmin(0))
     dataset = patterns.isel(step=nearest).to_dataset(name="attention").reset_coords(drop=True)

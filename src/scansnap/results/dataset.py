@@ -188,7 +188,7 @@ FINITE = frozenset({"loss", "attention", "attention_logits", "decoder"})
 class Recorder:
     """The variables of a result, in memory or, with a path, in a store that one process writes.
 
-    What goes on disk besides, such as two checkpoints while one replaces the other, takes up to `more_bytes`.
+    `more_bytes` is the space that other files take on disk, such as two checkpoints while one replaces the other.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""Metrics of attention for labeled results: `metrics.py` with names on the axes."""
+"""Metrics of attention for labeled results; `metrics.py` has those that other packages measure in arrays."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
@@ -59,7 +58,7 @@ def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
      [1.4 1. ]]
     """
     distinct = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
-    return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
+    return _entropy(distinct, "entropy on distinct tokens")
 
 
 @validated
@@ -114,7 +113,7 @@ def favored_entropy(dataset: xr.Dataset) -> xr.DataArray:
      [1.4 1. ]]
     """
     on_favored = _attention(dataset).where(favored(dataset), 0.0)
-    return _reduce(metrics.entropy, on_favored, "entropy on favored tokens", "nats")
+    return _entropy(on_favored, "entropy on favored tokens")
 
 
 @validated
@@ -126,24 +125,35 @@ def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
     [[0.1 0.1]
      [0.6 0.9]]
     """
-    return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
+    attention = _attention(dataset)
+    if not 1 <= k <= attention.sizes["token"]:
+        raise InputError(f"k is {k}: give a number of tokens from 1 to {attention.sizes['token']}.")
+    mass = xr.apply_ufunc(lambda a: np.partition(a, -k)[..., -k:].sum(-1), attention, input_core_dims=[["token"]])
+    return _labeled(mass, "top_k_mass", f"attention on the top {k}")
 
 
 @validated
 def sparsity(dataset: xr.Dataset) -> xr.DataArray:
     """0 if a class attends equally to all contextual tokens, near 1 if it attends to one.
 
+    It is 1 - 1/(N sum_l c_l^2) over N tokens.  1/sum_l c_l^2 is the participation ratio: the number of tokens that
+    attention is effectively spread over.
+
     >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
     >>> print(ss.measure.sparsity(run).isel(step=[0, -1]).values.squeeze().round(1))
     [[0.4 0.4]
      [0.9 0.9]]
     """
-    return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
+    attention = _attention(dataset)
+    effective = attention.sum("token", skipna=False) ** 2 / (attention**2).sum("token", skipna=False)
+    return _labeled(1.0 - effective / attention.sizes["token"], "sparsity", "sparsity")
 
 
 @validated
 def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
-    """Attention that moved between successive records, per step or unit of time.
+    """Attention that moved between successive records, half their l1 distance, per step or unit of time.
+
+    The first record has nothing before it and gets NaN.
 
     >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
     >>> print(ss.measure.rate_of_change(run).isel(step=[5, 50]).values.squeeze().round(2))
@@ -154,11 +164,9 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     axis = record_dimension(dataset)
     if dataset.sizes[axis] < 2:
         raise InputError(f"the result has one record along '{axis}': a rate of change needs at least two.")
-    ordered = attention.transpose(..., axis, "token")
-    values = metrics.rate_of_change(ordered.values, dataset[axis].values)
-    rate = ordered.isel(token=0, drop=True).copy(data=values)
-    rate.attrs = {"long_name": "attention moved", "units": f"per {axis}"}
-    return rate.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
+    moved = 0.5 * abs(attention.diff(axis)).sum("token", skipna=False)
+    rate = (moved / dataset[axis].diff(axis)).reindex({axis: dataset[axis]})
+    return _labeled(rate, "rate_of_change", "attention moved", f"per {axis}")
 
 
 @validated
@@ -242,12 +250,14 @@ def _of_classes(dataset: xr.Dataset, classes: SequenceClasses, values: NDArray[n
 def _attention(dataset: xr.Dataset) -> xr.DataArray:
     if "attention" not in dataset:
         raise InputError("this result did not record 'attention': run it again with 'attention' in record.")
-    return dataset["attention"]
+    return dataset["attention"].astype(np.float64)
 
 
-def _reduce(
-    function: Callable[..., NDArray[np.float64]], attention: xr.DataArray, label: str, units: str, **options: int
-) -> xr.DataArray:
-    reduced = xr.apply_ufunc(function, attention, input_core_dims=[["token"]], kwargs=options)
-    reduced.attrs = {"long_name": label, "units": units}
-    return reduced.rename(function.__name__).astype(np.float64)
+def _entropy(weights: xr.DataArray, label: str) -> xr.DataArray:
+    values = xr.apply_ufunc(metrics.entropy, weights, input_core_dims=[["token"]])
+    return _labeled(values, "entropy", label, "nats")
+
+
+def _labeled(values: xr.DataArray, name: str, label: str, units: str = "") -> xr.DataArray:
+    values.attrs = {"long_name": label, "units": units}
+    return values.rename(name)

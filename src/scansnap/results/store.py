@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from scansnap.results.provenance import FORMAT
 from scansnap.runtime.errors import StoreError, brief
+from scansnap.storage.files import write_errors
 from scansnap.storage.folder import MANIFEST, CheckedFolder, Condition, is_new, part_of
 from scansnap.validation.validate import validated
 
@@ -37,6 +38,9 @@ CHECKPOINT = ".checkpoint.npz"
 
 WATCH = "watch"
 """The attribute `kind` of a store of snapshots."""
+
+UNCHANGED = "; nothing was changed there"
+RESUMABLE = "; what was written before is kept; fix the cause and start the same run again to continue"
 
 NOTHING = "nothing yet"
 """What a run holds before its first checkpoint."""
@@ -62,19 +66,11 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
         if not overwrite:
             raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
         _attributes(folder)  # refuses to replace anything but a result
-    with _errors_changing_nothing(path), folder.locked():
+    with write_errors(path, UNCHANGED), folder.locked():
         _zarr().write_dataset(folder, encoded(dataset).assign_attrs(format=FORMAT))
         _zarr().consolidate(folder)
         folder.commit()
     return path
-
-
-@contextlib.contextmanager
-def _errors_changing_nothing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
 
 
 @validated
@@ -198,7 +194,7 @@ class RunStore:
             self.unlock()
 
     def _create(self, template: xr.Dataset, variables: Mapping[str, Variable]) -> None:
-        with _errors_changing_nothing(self.path), self._folder.staging():
+        with write_errors(self.path, UNCHANGED), self._folder.staging():
             zarr = _zarr()
             zarr.write_dataset(self._folder, encoded(template).assign_attrs(format=FORMAT, complete=0))
             for name, variable in variables.items():
@@ -263,15 +259,8 @@ class RunStore:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        try:
+        with write_errors(self.path, RESUMABLE), self._folder.staging():
             yield
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._folder.discard()
-            raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error}; what was written before is kept; "
-                "fix the cause and start the same run again to continue."
-            ) from None
 
 
 def read_checkpoint(folder: CheckedFolder) -> tuple[int, dict[str, NDArray[Any]]] | None:

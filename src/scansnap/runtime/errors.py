@@ -3,8 +3,8 @@
 Every message is one or two sentences in the user's words: what was given, what is allowed, what to do.  The command
 line prints only the message; Python code can catch each kind.
 
-A message is one line of printable text, whatever it quotes.  Control characters and marks of direction, which a
-terminal would obey, are written as in a Python string (\\x1b, \\u202e).
+A message is one line of printable text, whatever it quotes.  Control characters and direction marks, which a
+terminal would obey, are escaped as in a Python string (\\x1b, \\u202e).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ BRIEF.maxstring = BRIEF.maxother = BRIEF.maxlong = 200
 
 
 def printable(text: str, most: int | None = None, keep: str = "") -> str:
-    """The text in one line without anything that a terminal would obey but `keep`, cut to `most` characters."""
+    """The text in one line, cut to `most` characters, with control characters escaped except those in `keep`."""
     if most is not None:
         text = text[: most + 1]
     if not text.isprintable():
@@ -105,7 +105,7 @@ def printable(text: str, most: int | None = None, keep: str = "") -> str:
 
 
 def number_text(value: float, form: str) -> str:
-    """A number as text, in words where there is none."""
+    """A number as text, or "no number" for NaN."""
     return "no number" if value != value else format(value, form)
 
 
@@ -122,5 +122,5 @@ def _brief(value: object) -> str:
     """A value as Python writes it, cut where it is long or deep."""
     try:
         return BRIEF.repr(value)
-    except ValueError:  # what Python says of a whole number that it will not write out
+    except ValueError:  # Python refuses to convert very large integers to text
         return f"a whole number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__

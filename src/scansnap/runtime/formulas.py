@@ -1,9 +1,9 @@
-r"""Mathematics in texts: as signs that any terminal shows, and typeset on pages.
+r"""Mathematics in text: Unicode symbols in terminals, and MathML on pages.
 
-Texts have it in two forms.  A formula stands between dollar signs, as `$\eta_Y \gg \eta_Z$`; a page typesets it.  It
-has the signs that `latex2mathml` knows, and `NAMED`, `WITH_ARGUMENT` and `\frac`.  Outside of formulas a letter is
-called by its name and a sign is spelled, as in `eta_Y >> eta_Z`.  What is in neither form is text: "it costs $5" is no
-formula, nor is one with another command, and nothing that stands between dollar signs becomes markup.
+Texts contain mathematics in two forms.  A formula stands between dollar signs, as `$\eta_Y \gg \eta_Z$`.  It may use
+the symbols that `latex2mathml` knows, and `NAMED`, `WITH_ARGUMENT` and `\frac`.  Outside of formulas, Greek letters are
+written by name and symbols are spelled, as in `eta_Y >> eta_Z`.  Anything else is plain text: "it costs $5" is not a
+formula, nor is one with an unknown command, and nothing between dollar signs becomes markup.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LETTERS = {
 """Greek letters by name, as they are spelled outside of formulas."""
 
 SPELLED = {"sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥", "->": "→", ">>": "≫", "<<": "≪"}
-"""Signs as they are spelled outside of formulas."""
+"""Symbols as they are spelled outside of formulas."""
 
 WITH_ARGUMENT = {r"\sqrt": "√({})", r"\bar": "{}\u0304", r"\dot": "{}\u0307", r"\mathrm": "{}"}
-"""Commands of LaTeX with one argument, as a line of signs shows them."""
+"""LaTeX commands with one argument, as a line of text shows them."""
 
 FUNCTIONS = "ln|exp|max|min"
 NAMED = {
@@ -57,13 +57,13 @@ NAMED = {
     r"\left": "",
     r"\right": "",
 }
-"""Commands of LaTeX that are not one sign, or not the sign that `latex2mathml` has."""
+"""LaTeX commands that are not one symbol, or not the symbol that `latex2mathml` has."""
 
 BREAKS = ("=", "<", ">", "+", "-", r"\le", r"\ge", r"\gg", r"\ll", r"\to")
-"""Signs after which a long formula may go on in the next line."""
+"""Symbols after which a long formula may continue on the next line."""
 
 SHORT = 20
-"""Signs of a formula that stays on one line."""
+"""The most symbols of a formula that stays on one line."""
 
 FORMULA = re.compile(r"\$(?=\S)([^$]+?)(?<=\S)\$(?!\d)")
 TOKEN = re.compile(r"\\(?:[A-Za-z]+|,)|\s+|[\w+\-*/=<>|()\[\].,;:'{}_^]")
@@ -89,11 +89,11 @@ RAISED = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 
 
 class _NoFormulaError(ValueError):
-    """Text between dollar signs that is no formula."""
+    """Text between dollar signs that is not a formula."""
 
 
 def readable(text: str) -> str:
-    r"""A text with mathematical signs in place of commands and names: η_Y for `$\eta_Y$` or eta_Y, ≤ for <=."""
+    r"""A text with Unicode symbols in place of commands and names: η_Y for `$\eta_Y$` or eta_Y, ≤ for <=."""
     return "".join(_signs(part) if formula else _spelled(part) for formula, part in _parts(text))
 
 
@@ -123,7 +123,7 @@ def _spelled(text: str) -> str:
 
 
 def _signs(latex: str) -> str:
-    """A formula as a line of signs: groups in braces are written out from the innermost on."""
+    """A formula as a line of text: groups in braces are written out from the innermost outward."""
     if "".join(TOKEN.findall(latex)) != latex:
         raise _NoFormulaError
     text, found = COMMAND.sub(lambda match: _sign(match[0].strip()), ARGUMENT.sub(r"\1{\2}", latex)), 1
@@ -135,7 +135,7 @@ def _signs(latex: str) -> str:
 
 
 def _sign(command: str) -> str:
-    """The sign or the name of a function that a command of LaTeX stands for."""
+    """The symbol or the name of a function that a LaTeX command stands for."""
     from latex2mathml.symbols_parser import convert_symbol
 
     if command in NAMED:

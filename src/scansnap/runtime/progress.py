@@ -1,8 +1,8 @@
-"""Progress of long work, on the error stream: a bar on a terminal, and elsewhere a line now and then.
+"""Progress of long work, on standard error: a bar on a terminal, and elsewhere an occasional line.
 
-The bar is drawn by rich.  Lines come from a thread that sleeps, so that work need not look at a clock: the first
-after FIRST seconds, each later one after twice the pause before it, LONGEST at most.  An hour of work is 15 lines, and
-work that takes less than FIRST seconds is none.
+Rich draws the bar.  A sleeping thread writes the lines, so that the work itself need not check the time: the first
+line after FIRST seconds, each later one after twice the pause before it, but at most LONGEST.  An hour of work writes
+15 lines, and work that takes less than FIRST seconds writes none.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def report(state: Standing, wait: Callable[[float], bool]) -> None:
 
 
 class Standing:
-    """How far work has come.  The time left follows from the pace since the first update, before which it prepares."""
+    """The progress of some work.
+
+    The time left is estimated from the pace since the first update: what comes before it is preparation.
+    """
 
     def __init__(
         self, words: str, total: float | None, clock: Callable[[], float] = time.monotonic, note: str = ""
@@ -86,12 +89,12 @@ class Standing:
         self._last, self._note = (self._began, 0.0), note
 
     def update(self, done: float, note: str = "") -> None:
-        """Say how much is done, and what with."""
+        """Set how much is done, and a note."""
         self._last, self._note = (self._clock(), done), note
         self._first = self._first or self._last
 
     def line(self) -> str:
-        """The line for now."""
+        """The line that describes the progress now."""
         words = f"{self._words} {printable(self._note, 60)}".rstrip()
         spent = _duration(self._clock() - self._began)
         if self._total is None:

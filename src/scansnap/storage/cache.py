@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scansnap.runtime.errors import StoreError
+from scansnap.storage.files import write_errors
 from scansnap.storage.folder import empty_folder, is_intact, write_folder
 from scansnap.validation.checks import expand_user
 
@@ -38,14 +39,10 @@ def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
             empty_folder(folder)
             raise
 
-    try:
+    with write_errors(root, f"; set ${VARIABLE} to a writable folder"):
         if not is_intact(root):
             if root.is_file():
                 root.unlink()
             root.mkdir(parents=True, exist_ok=True)
             write_folder(root, write, keep_intact=True)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {root} to the cache ({error.strerror or error}): set ${VARIABLE} to a writable folder."
-        ) from None
     return root

@@ -11,8 +11,9 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,15 @@ def read_checksummed_json(data: bytes) -> dict[str, Any]:
     return content
 
 
+@contextmanager
+def write_errors(where: Path | str, note: str = "") -> Iterator[None]:
+    """Turn an `OSError` into a `StoreError` that says what cannot be written; `note` ends its message."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {where}: {error.strerror or error}{note}.") from None
+
+
 def sync(paths: Iterable[Path]) -> None:
     """Return when the files and folders are on the disk."""
     waiting = list(paths)
@@ -149,11 +159,9 @@ def check_output(what: str, path: Path, endings: str) -> None:
 def write_output(path: Path, data: bytes, note: str = "") -> None:
     """Write a page or a picture atomically; `note` ends the message of an error."""
     check_replaceable(path)
-    try:
+    with write_errors(path, note):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, data)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}{note}.") from None
 
 
 def read_regular_text(path: Path) -> str:

@@ -42,6 +42,7 @@ from scansnap.storage.files import (
     is_checksum_table,
     read_checksummed_json,
     sync,
+    write_errors,
 )
 
 MANIFEST = "manifest.json"
@@ -86,15 +87,14 @@ class StoreLock:
         if self._lock.is_locked:
             return
         root = self._root
-        try:
+        with write_errors(root):
             root.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(blocking=wait)
-        except Timeout:
-            own = any(lock._root.absolute() == root.absolute() for lock in self._held)
-            who, remedy = ("this", "close what this process opened") if own else ("another", "wait for it")
-            raise StoreError(f"{who} process is writing {root}: {remedy}, or give another name.") from None
-        except OSError as error:
-            raise StoreError(f"cannot write {root}: {error.strerror or error}.") from None
+            try:
+                self._lock.acquire(blocking=wait)
+            except Timeout:
+                own = any(lock._root.absolute() == root.absolute() for lock in self._held)
+                who, remedy = ("this", "close what this process opened") if own else ("another", "wait for it")
+                raise StoreError(f"{who} process is writing {root}: {remedy}, or give another name.") from None
         self._held.add(self)
 
     def release(self) -> None:
@@ -231,20 +231,19 @@ class CheckedFolder:
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    def lock(self, *, wait: bool = False) -> None:
+    def lock(self) -> None:
         """Become the one process that writes, and clean up after one that ended in the middle of it."""
         # the manifest comes last here: a writer's first commit puts it there before any other file
         if not is_new(self.root) and not (self.root / MANIFEST).exists():
             raise StoreError(f"{self.root} is not a scansnap store: give another name.")
-        self._lock.acquire(wait=wait)
+        self._lock.acquire()
         self._is_closed = False
         try:
-            self.read_manifest()
-            self._clean_up()
-        except BaseException as error:
+            with write_errors(self.root):
+                self.read_manifest()
+                self._clean_up()
+        except BaseException:
             self.unlock()
-            if isinstance(error, OSError):
-                raise StoreError(f"cannot write {self.root}: {error.strerror or error}.") from None
             raise
 
     def unlock(self) -> None:
@@ -256,9 +255,9 @@ class CheckedFolder:
         self._lock.release()
 
     @contextlib.contextmanager
-    def locked(self, *, wait: bool = False) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the lock, and commit everything that is staged here or nothing."""
-        self.lock(wait=wait)
+        self.lock()
         try:
             with self.staging():
                 yield
@@ -354,7 +353,7 @@ class CheckedFolder:
         """The path at which a file is written until the next commit."""
         if self._is_closed:
             raise RuntimeError(f"{self.root} is closed")
-        if not self.root.exists():  # somebody has moved it away: do not begin it again in pieces
+        if not self.root.exists():  # it was moved away: do not recreate parts of it
             raise FileNotFoundError(2, "No such file or directory")
         path = self._new(name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence, Sized
 from numbers import Real
 from pathlib import Path
@@ -27,6 +28,9 @@ MOST_SEED = 2**63 - 1
 
 LONGEST_NAME = 255
 """Bytes in the name of a file, which most file systems limit to this."""
+
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL characters and surrogates, which cannot be written to a text file."""
 
 MOST_ENTRIES = 10**7
 """The most entries of a list that is iterated over."""
@@ -85,20 +89,12 @@ def flag(name: str, value: object) -> bool:
 
 
 def text(name: str, value: object) -> str:
-    """Text that can be written to a file: without NUL, and without halves of characters."""
+    """Text that can be written to a file: without NUL characters and surrogates."""
     if not isinstance(value, str):
         raise InputError(f"{name} is {short_repr(value)}: give text.")
-    if "\0" in value or not _is_unicode(value):
-        raise InputError(f"{name} is {short_repr(value)}: give text without NUL and half characters.")
+    if NOT_TEXT.search(value):
+        raise InputError(f"{name} is {short_repr(value)}: give text without NUL characters and surrogates.")
     return value
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def one_of(name: str, value: object, allowed: Iterable[str]) -> str:

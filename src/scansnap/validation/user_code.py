@@ -116,7 +116,7 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
         return _qualified(value) + _settings(value)
 
     def code(self, value: str | Member) -> dict[str, str]:
-        """What a member is, with the digest of its code, if it is a user's own."""
+        """The digest of the code of a user's own member, by its label; empty for a member of the package."""
         member = self.member(value)
         return {f"{self._what} {self.label(value)}": code_digest(member)} if is_own(member) else {}
 
@@ -134,7 +134,7 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
 
 
 def _definition(maker: object) -> tuple[object, object]:
-    """Where a member is defined; unlike any other where that cannot be told."""
+    """The module and the name of a member's definition, or the member itself if it has no name."""
     function = inspect.unwrap(maker) if callable(maker) else maker
     return getattr(function, "__module__", None), getattr(function, "__qualname__", function)
 
@@ -182,7 +182,7 @@ def run_user_file(path: str | Path) -> ModuleType:
 
 
 def called(name: str, function: Callable[..., object], *arguments: object) -> object:
-    """What a user's function gives; an error in it is a sentence that begins with the name."""
+    """Call a user's function; an error in it becomes an `InputError` that begins with the name."""
     try:
         return function(*arguments)
     except BrokenPipeError:  # a command's own function prints, and nobody reads on
@@ -193,7 +193,7 @@ def called(name: str, function: Callable[..., object], *arguments: object) -> ob
 
 
 def user_mistake(error: BaseException) -> str | None:
-    """The error in words, if it comes out of a user's file that was run here."""
+    """The error in words, if it was raised in a user's file that was run here; otherwise None."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     own = [file for file in files if f"<{file}>" in sys.modules]
     return f"{describe_error(error, own[-1])}." if own else None
