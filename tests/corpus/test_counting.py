@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap.corpus import count_job, counting
 from scansnap.corpus.count_job import cut_texts
+from scansnap.corpus.counts import ContextCounts
 from scansnap.corpus.evidence import evidence
 from scansnap.corpus.tables import CountRows, merge
-from scansnap.corpus.windows import ContextCounts
 from scansnap.storage.folder import StoreLock
 from tests.corpus.slow_counts import corpus_of, slow_tables, stored_tables, zipf_ids
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scansnap.corpus.counts import Counts
-from scansnap.corpus.windows import largest
+from scansnap.corpus.counts import Counts, largest
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer

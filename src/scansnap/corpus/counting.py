@@ -41,7 +41,7 @@ from scansnap.corpus.counts import (
 from scansnap.corpus.options import ALL, CountExecution, CountOptions
 from scansnap.corpus.tables import CountRows, merge, read_table, write_tables
 from scansnap.corpus.tokenizers import WORDS, Tokenizer
-from scansnap.corpus.windows import Occurrences, count_tables
+from scansnap.corpus.windows import count_occurrences, count_tables
 from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
 from scansnap.runtime.machine import available_threads
@@ -221,8 +221,8 @@ def count_piece(
     part: int, ids: NDArray[np.int32], before: int, job: CountJob, least: int, root: Path, where: str, block: int
 ) -> None:
     """Count one part of a chunk; the first `before` ids and the last are there to be read only."""
-    occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part))
-    blocks = occurrences.count(ids, window=job.window, vocab_size=job.vocab_size, least=least, block=block)
+    stop = len(ids) - 1
+    blocks = count_occurrences(ids, before, stop, job.queries(part), job.window, job.vocab_size, least, block)
     _write_drafts(root, where, part, job, blocks)
 
 

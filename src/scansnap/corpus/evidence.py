@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from scansnap.corpus.counts import Counts
-from scansnap.corpus.windows import largest
+from scansnap.corpus.counts import Counts, largest
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
 
