@@ -51,9 +51,6 @@ CHECKPOINT_SECONDS = 60.0
 QUICK_CHECKPOINT = CHECKPOINT_SECONDS / 10
 """The seconds that a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
 
-PROGRESS_SECONDS = 0.5
-"""Time between updates of the progress bar."""
-
 ONE_THREAD_OPERATIONS = 1e9
 """An update of fewer operations runs on one thread."""
 
@@ -252,7 +249,7 @@ class TextTraining:
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # left by an earlier run
         note = ""
-        shown = saved = time.monotonic()
+        saved = time.monotonic()
         interval = CHECKPOINT_SECONDS
         while True:
             if step == steps[record]:
@@ -269,10 +266,8 @@ class TextTraining:
             inputs, targets = self._columns.at(step, self._share)
             losses.append(self._learner.update(step, inputs, targets, rate_share(step)))
             step += 1
+            show(step, note)
             now = time.monotonic()
-            if now - shown > PROGRESS_SECONDS:
-                shown = now
-                show(step, note)
             if store is not None and now - saved > interval:
                 self._checkpoint(store, step, record, losses)
                 saved = time.monotonic()
