@@ -60,8 +60,8 @@ def sweep(
         options = asked.sweep_options(flags, TrainOptions, TimeOptions, SweepExecution, SystemRates)
     else:
         settings, options = _asked_classes(preset, config, classes, lr_y_over_lr_z, flags)
-    described = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
-    grid = make_grid(settings, **described)
+    configuration = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
+    grid = make_grid(settings, **configuration)
     axes = None if picture is None else _map_axes(grid.axes)
     path = common.choose_store(store, "sweep", grid.described)
     before = runs_in_store(path)

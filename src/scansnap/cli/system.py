@@ -147,8 +147,8 @@ def run_system(
         options = asked.options(train_options(system), asked.preset.train, flags)
     else:
         options = asked.options(flow_options(system), asked.preset.flow, flags)
-    described = {**options.to_dict(), "system": system.fingerprint}
-    path = common.choose_store(store, f"{command}-{asked.name}", described, draws_beside=picture is None)
+    configuration = {**options.to_dict(), "system": system.fingerprint}
+    path = common.choose_store(store, f"{command}-{asked.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
     dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
     seconds = time.perf_counter() - began

@@ -74,8 +74,8 @@ def train(
             size = YZShape.of(options, vocab_size=corpus.vocab_size).parameter_bytes
             kept = "written beside the result" if options.saves_model(size) else "not written (--save-model always)"
             echo(f"the trained model takes {size / 2**30:.2g} GiB and is {kept}", error=True)
-    described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
-    path = common.choose_store(store, f"text-{corpus.name}", described, draws_beside=picture is None)
+    configuration = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
+    path = common.choose_store(store, f"text-{corpus.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
     if process_rank() == 0:

@@ -268,9 +268,10 @@ def read_counts(path: str | Path) -> Counts:
     if folder.info["counts"] is None:
         raise StoreError(f"{path} holds unfinished counts: start the command that counts them again.")
     folder.check_presence()
-    described = folder.info["counts"]
-    texts = tuple(CountedText(**entry) for entry in described["texts"])
-    return Counts(path, described["window"], described["least"], texts, tuple(described["cuts"]), described["origin"])
+    description = folder.info["counts"]
+    texts = tuple(CountedText(**entry) for entry in description["texts"])
+    window, least, cuts, origin = (description[name] for name in ("window", "least", "cuts", "origin"))
+    return Counts(path, window, least, texts, tuple(cuts), origin)
 
 
 def part_names(where: str, part: int) -> dict[str, str]:

@@ -113,7 +113,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
     excess = context.distinctness[frequent] - chance
     says_little = excess <= LITTLE * entropy
 
-    def described(place: int) -> ContextToken:
+    def context_token(place: int) -> ContextToken:
         token = frequent[place]
         row = context.counts[[token]]
         count = int(context.token_counts[token])
@@ -151,8 +151,8 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
             NextToken(word, int(context.next_counts[n]), float(next_probs[n]))
             for n, word in zip(following, words(following), strict=True)
         ],
-        distinct=[described(int(place)) for place in distinct],
-        common=[described(int(place)) for place in common],
+        distinct=[context_token(int(place)) for place in distinct],
+        common=[context_token(int(place)) for place in common],
     )
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from scansnap.corpus.tokenizers import words_and_signs
+from scansnap.runtime.errors import count_items
 
 IntArray = NDArray[np.int64]
 
@@ -161,7 +162,7 @@ def feature_table(
     limits = np.unique(np.quantile(lengths[weights > 0], DECILES).astype(np.int64)).tolist()
     sides = [(side, limit) for limit in limits for side in ("at most", "more than")]
     is_side = np.stack([lengths <= limit if side == "at most" else lengths > limit for side, limit in sides], 1)
-    names = [f"{side} {limit:,} word{'s' * (limit != 1)}" for side, limit in sides]
+    names = [f"{side} {count_items(limit, 'word')}" for side, limit in sides]
     of_text, side_of = np.nonzero(is_side)
     builder.add(of_text, side_of, lambda key: Feature("length", names[key]))
     return FeatureTable(builder.features, builder.table(len(ends)), builder.parents, num_pairs)
