@@ -13,15 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.storage.folder import CheckedFolder
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class CountRows(NamedTuple):
@@ -89,56 +86,40 @@ def write_tables(
     paths: Mapping[str, Path], tables: Mapping[str, Table], blocks: Iterable[tuple[str, CountRows]]
 ) -> None:
     """Write files of some tables from blocks of their rows, which come in order."""
+    import pyarrow as pa
+    from pyarrow import parquet  # imported late: it takes as long as all else
+
     with ExitStack() as stack:
         writers = {}
         for name, path in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            writers[name] = stack.enter_context(_writer(path, tables[name]))
+            keys, item = tables[name].keys, tables[name].item
+            integers = [pa.field(column, pa.int32(), nullable=False) for column in (*keys, item)]
+            writer = parquet.ParquetWriter(
+                path,
+                pa.schema([*integers, pa.field("count", pa.int64(), nullable=False)]),
+                use_dictionary=False,
+                store_schema=False,
+                write_statistics=[keys[0]],
+                compression="lz4",
+                column_encoding=dict.fromkeys(keys, "PLAIN") | dict.fromkeys((item, "count"), "BYTE_STREAM_SPLIT"),
+                write_batch_size=2**16,
+                data_page_size=2**23,
+            )
+            writers[name] = stack.enter_context(writer)
         for name, rows in blocks:
             if len(rows.keys):
-                writers[name].write_table(_to_arrow(rows, tables[name]), row_group_size=len(rows.keys))
+                columns = (*tables[name].split_keys(rows.keys), rows.items, rows.counts)
+                table = pa.table(dict(zip(tables[name].names, columns, strict=True)), schema=writers[name].schema)
+                writers[name].write_table(table, row_group_size=len(rows.keys))
 
 
 def read_table(folder: CheckedFolder, name: str, table: Table, batch: int) -> Iterator[CountRows]:
     """The rows of a file in order, at most `batch` at a time."""
-    from pyarrow import parquet  # imported late: it takes as long as all else
+    from pyarrow import parquet
 
     with parquet.ParquetFile(folder.checked_path(name)) as file:
         for block in file.iter_batches(batch, use_threads=False):
-            yield _from_arrow(block, table)
-
-
-def _writer(path: Path, table: Table) -> Any:
-    from pyarrow import parquet
-
-    return parquet.ParquetWriter(
-        path,
-        _schema(table),
-        use_dictionary=False,
-        store_schema=False,
-        write_statistics=[table.keys[0]],
-        compression="lz4",
-        column_encoding=dict.fromkeys(table.keys, "PLAIN") | dict.fromkeys((table.item, "count"), "BYTE_STREAM_SPLIT"),
-        write_batch_size=2**16,
-        data_page_size=2**23,
-    )
-
-
-def _schema(table: Table) -> pa.Schema:
-    import pyarrow as pa
-
-    types = {name: pa.int64() if name == "count" else pa.int32() for name in table.names}
-    return pa.schema([pa.field(name, column_type, nullable=False) for name, column_type in types.items()])
-
-
-def _to_arrow(rows: CountRows, table: Table) -> pa.Table:
-    import pyarrow as pa
-
-    columns = (*table.split_keys(rows.keys), rows.items, rows.counts)
-    return pa.table([pa.array(values) for values in columns], schema=_schema(table))
-
-
-def _from_arrow(block: pa.Table | pa.RecordBatch, table: Table) -> CountRows:
-    *keys, items, counts = (block.column(i).to_numpy() for i in range(block.num_columns))
-    key = keys[0].astype(np.int64)
-    return CountRows(key * table.base + keys[1] if len(keys) == 2 else key, items, counts)
+            *keys, items, counts = (column.to_numpy() for column in block.columns)
+            key = keys[0].astype(np.int64)
+            yield CountRows(key * table.base + keys[1] if len(keys) == 2 else key, items, counts)
