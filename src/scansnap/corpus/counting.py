@@ -116,7 +116,7 @@ def count_corpus(
             corpus = read_corpus(corpus, tokenizer=tokenizer, hold_out=options.split != ALL, progress=progress)
         job, sums = _make_job(corpus, options, execution, output, base, add)
         if job.texts:
-            work = _Work.begin(folder, job)
+            work = _Work(folder, job)
             try:
                 work.count(corpus, execution, progress)
                 work.finish(corpus, sums)
@@ -295,14 +295,11 @@ class _Work:
     """Work in progress on a store that is locked."""
 
     def __init__(self, folder: CheckedFolder, job: CountJob) -> None:
+        """Begin a job, or go on with it; another one that was begun in the folder is refused."""
         self.folder, self.job = folder, job
         needs_merge = len(job.chunks) > 1 or bool(job.counted)
         self.sources = [f"{WORK}/{i:05d}/" for i in range(len(job.chunks))] if needs_merge else [RESULT]
         """Where the tables of each chunk are; those of the only chunk are the result."""
-
-    @classmethod
-    def begin(cls, folder: CheckedFolder, job: CountJob) -> _Work:
-        """Begin a job, or go on with it; another one that was begun in the folder is refused."""
         begun = folder.info.get("job")
         if begun is None:
             folder.commit(store_info(folder.info.get("counts"), job.plain()))
@@ -312,7 +309,6 @@ class _Work:
                 f"{folder.root} holds unfinished counts of {names}, with other text or options: finish them by the "
                 f"same command, or remove {folder.root / WORK if begun['counted'] else folder.root}."
             )
-        return cls(folder, job)
 
     def _missing(self, where: str) -> list[int]:
         """The parts of some tables that were not committed."""
