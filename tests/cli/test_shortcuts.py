@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.test_cli import run as run_program
-from tests.shortcuts.labelled_rows import rows, write_csv
+from tests.shortcuts.labeled_rows import rows, write_csv
 
 
 @pytest.fixture

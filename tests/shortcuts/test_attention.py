@@ -9,7 +9,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.shortcuts.attention import PICKED, gains_of, picks
-from tests.shortcuts.labelled_rows import rows
+from tests.shortcuts.labeled_rows import rows
 
 
 def test_gains_are_those_of_the_definition() -> None:

@@ -45,10 +45,7 @@ def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any
 def train(
     source: Annotated[str, TEXT_ARGUMENT],
     store: Annotated[Path | None, common.STORE_OPTION] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="Where to draw the run (.png, .pdf, .svg); by default beside the result."),
-    ] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
@@ -97,10 +94,7 @@ def show(
     layer: Annotated[int, typer.Option(help="Layer, from 0.")] = 0,
     head: Annotated[int, typer.Option(help="Head, from 0.")] = 0,
     window: Annotated[int | None, typer.Option(help="Validation window, from 0; by default the first.")] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="Where to draw it (.png, .pdf, .svg); by default beside the result."),
-    ] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Draw attention with the words on the axes: at several steps of training, or on words of your own."""

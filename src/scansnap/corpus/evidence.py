@@ -57,7 +57,7 @@ class ContextToken:
     count: int
     """c(l, m)."""
     occurrences: int
-    """How often it occurs in the text, before whatever: more places it cannot be counted from."""
+    """How often it occurs in the text."""
     share: float
     """P(l|m)."""
     distinctness: float
