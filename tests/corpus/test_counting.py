@@ -49,13 +49,13 @@ def test_large_counts_and_gaps_are_exact() -> None:
 
     big = 2**40 + 1
     tables = [
-        iter([rows((1, 5, big)), rows((1, 99_999, 2)), rows((2**40, 0, 1))]),
-        iter([rows((1, 5, big))]),
+        iter([rows((0, 3, 1), (1, 5, big)), rows((1, 70, 4)), rows((1, 99_999, 2)), rows((2**40, 0, 1))]),
+        iter([rows((1, 5, big), (1, 99_999, 3))]),
         iter([]),
     ]
     blocks = islice(merge(tables, 100_000), 10)
     total = [row for block in blocks for row in zip(*(column.tolist() for column in block), strict=True)]
-    assert total == [(1, 5, 2 * big), (1, 99_999, 2), (2**40, 0, 1)]
+    assert total == [(0, 3, 1), (1, 5, 2 * big), (1, 70, 4), (1, 99_999, 5), (2**40, 0, 1)]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
