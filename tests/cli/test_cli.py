@@ -38,10 +38,23 @@ def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
+def printed(line: str, *more: str, cwd: Path) -> str:
+    """What a command prints that succeeds."""
+    done = run(line, *more, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refusal(line: str, *more: str, cwd: Path) -> str:
+    """What a command says that is refused."""
+    done = run(line, *more, cwd=cwd)
+    assert done.returncode == 2, done.stdout
+    assert "Traceback" not in done.stderr + done.stdout
+    return done.stderr
+
+
 def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
-    result = run("train --preset syn-small --seeds 0,1", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    lines = printed("train --preset syn-small --seeds 0,1", cwd=tmp_path).splitlines()
     assert lines[0].startswith("run 0 (lr_y 1, lr_z 1, momentum 0.9, seed 0): loss 3.53 →")
     assert lines[-1].startswith("result: results/train-syn-small-")
     path = tmp_path / lines[-1].split()[1]
@@ -50,13 +63,12 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
     assert ss.load(path).sizes == sizes
     assert picture.read_bytes().startswith(b"\x89PNG")
     expected = dict(runpy.run_path(str(Path(__file__).parents[2] / "release" / "check.py"))["SMOKE"])
-    assert re.search(expected["train --preset syn-small"], result.stdout)
+    assert re.search(expected["train --preset syn-small"], "\n".join(lines))
 
 
 def test_train_json_and_python_agree(tmp_path) -> None:
     words = "train --lr-y 2 --lr-z 0.5 --steps 6 --batch-size none --seq-len inf"
-    result = run(words, "--store", "mine.zarr", "--json", cwd=tmp_path)
-    outcome = json.loads(result.stdout)
+    outcome = json.loads(printed(words, "--store", "mine.zarr", "--json", cwd=tmp_path))
     assert outcome["result"] == "mine.zarr"
     assert outcome["runs"][0]["status"] == "ok"
     expected = ss.train("syn-small", lr_y=2.0, lr_z=0.5, steps=6, batch_size=None, seq_len=np.inf, momentum=0.9)
@@ -66,20 +78,15 @@ def test_train_json_and_python_agree(tmp_path) -> None:
 
 def test_own_classes(tmp_path) -> None:
     ss.write_classes(ss.syn_medium(num_query=2), tmp_path / "mine.toml")
-    result = run("train --classes mine.toml", cwd=tmp_path)
-    assert result.returncode == 2
-    assert "--lr-y, --lr-z, --steps must be given" in result.stderr
-    line = "scansnap train --classes mine.toml --lr-y 5 --lr-z 10 --steps 60"
-    assert f"try {line}, or the options of a preset" in result.stderr
-    result = run(*line.split()[1:], cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "results/train-mine-" in result.stdout
+    said = refusal("train --classes mine.toml", cwd=tmp_path)
+    line = "train --classes mine.toml --lr-y 5 --lr-z 10 --steps 60"
+    assert "--lr-y, --lr-z, --steps must be given" in said
+    assert f"try scansnap {line}, or the options of a preset" in said
+    assert "results/train-mine-" in printed(line, cwd=tmp_path)
 
 
 def test_flow(tmp_path) -> None:
-    result = run("flow --preset single-common --times log:1:1e9:12 --json", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    outcome = json.loads(result.stdout)
+    outcome = json.loads(printed("flow --preset single-common --times log:1:1e9:12 --json", cwd=tmp_path))
     ds = ss.load(tmp_path / outcome["result"])
     assert ds["time"].values[-1] == pytest.approx(1e9)
     assert outcome["runs"][0]["loss_last"] == pytest.approx(2e-8, rel=0.1)
@@ -90,14 +97,11 @@ def test_flow(tmp_path) -> None:
 
 def test_the_same_command_again_only_reads(tmp_path) -> None:
     words = "train --steps 3 --store r.zarr"
-    first = run(words, cwd=tmp_path)
+    first = printed(words, cwd=tmp_path)
     stamp = (tmp_path / "r.zarr" / "zarr.json").stat().st_mtime_ns
-    second = run(words, cwd=tmp_path)
-    assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
+    assert printed(words, cwd=tmp_path).splitlines()[0] == first.splitlines()[0]
     assert (tmp_path / "r.zarr" / "zarr.json").stat().st_mtime_ns == stamp
-    other = run("train --steps 4 --store r.zarr", cwd=tmp_path)
-    assert other.returncode == 2
-    assert "holds another run, with steps = 3 and not 4" in other.stderr
+    assert "holds another run, with steps = 3 and not 4" in refusal("train --steps 4 --store r.zarr", cwd=tmp_path)
 
 
 REFUSED = [
@@ -136,18 +140,13 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
 def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
-    result = run(words, cwd=tmp_path)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr + result.stdout
+    assert message in refusal(words, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []  # refused before anything is done
 
 
 def test_version_and_a_single_time(tmp_path) -> None:
-    assert run("--version", cwd=tmp_path).stdout.strip() == f"scansnap {ss.__version__} (commit {commit()})"
-    result = run("flow --times 10", cwd=tmp_path)
-    assert result.returncode == 0
-    assert "picture" not in result.stdout
+    assert printed("--version", cwd=tmp_path).strip() == f"scansnap {ss.__version__} (commit {commit()})"
+    assert "picture" not in printed("flow --times 10", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -175,7 +174,7 @@ def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
         'import scansnap as ss\n@ss.claim("One is positive, " * 9, where="here")\n'
         'def one(check):\n    "Look."\n    check.positive("one", [1.0])\n'
     )
-    rows = run("verify --from", str(file), cwd=tmp_path).stdout.splitlines()[:2]
+    rows = printed("verify --from", str(file), cwd=tmp_path).splitlines()[:2]
     assert max(map(len, rows)) <= 100
     assert [row[-1] for row in rows] == ["…", "…"]
 
@@ -184,61 +183,51 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     (tmp_path / "sweep.toml").write_text(
         'classes = "syn-small"\nlr_z = [0.5, 1]\nlr_y_over_lr_z = [1, 2]\nsteps = 4\nseeds = "0:3"\nbatch_size = 8\n'
     )
-    result = run("sweep --config sweep.toml --lr-z 1", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 4  # a heading, two cells, where the result is
-    facts = json.loads(run("sweep --config sweep.toml --lr-y 3 --json", cwd=tmp_path).stdout)
+    lines = printed("sweep --config sweep.toml --lr-z 1", cwd=tmp_path).splitlines()
+    assert len(lines) == 4  # a heading, two cells, where the result is
+    facts = json.loads(printed("sweep --config sweep.toml --lr-y 3 --json", cwd=tmp_path))
     assert [(cell["lr_z"], cell["lr_y"], cell["ok"]) for cell in facts["cells"]] == [(0.5, 3.0, 3), (1.0, 3.0, 3)]
-    assert ss.load(tmp_path / facts["result"])["loss"].sizes == {
-        "classes": 1,
-        "lr_z": 2,
-        "lr_y": 1,
-        "seed": 3,
-        "step": 2,
-    }
+    assert ss.load(tmp_path / facts["result"])["loss"].shape == (1, 2, 1, 3, 2)  # classes, rates, seeds, steps
     assert (facts["runs"], facts["runs_before"]) == (6, 0)
-    again = run("sweep --config sweep.toml --lr-z 1", cwd=tmp_path)
-    assert "6 of 6 runs were already there" in again.stdout
+    assert "6 of 6 runs were already there" in printed("sweep --config sweep.toml --lr-z 1", cwd=tmp_path)
 
 
 def test_sweep_maps_all_runs(tmp_path) -> None:
     words = "sweep --classes syn-small --lr-y 1,5 --steps 3 --batch-size 4"
-    result = run(words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
-    assert json.loads(result.stdout)["picture"] == "map.png"
+    result = printed(words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
+    assert json.loads(result)["picture"] == "map.png"
     assert (tmp_path / "map.png").stat().st_size > 10_000
-    refused = run(words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "--picture maps two options, but this sweep varies lr_y: give lists for two" in refused.stderr
+    said = refusal(words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
+    assert "--picture maps two options, but this sweep varies lr_y: give lists for two" in said
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:
     """lemma_6 has lines, definition_e_prime only comparisons."""
-    comparisons = run("verify definition_e_prime", cwd=tmp_path).stdout
+    comparisons = printed("verify definition_e_prime", cwd=tmp_path)
     assert "picture: results/definition_e_prime.png" in comparisons
     assert "depends on" not in comparisons
-    result = run("verify lemma_6 --strict", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "\x1b" not in result.stdout  # colors are for terminals
-    assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
-    assert "category:   sharpened (true, and there is a better form), in its own setting" in result.stdout
-    assert "the paper's assumptions: all met (ten times is taken for much larger; η_Y/η_Z = 1000)" in result.stdout
-    assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
+    explained = printed("verify lemma_6 --strict", cwd=tmp_path)
+    assert "\x1b" not in explained  # colors are for terminals
+    assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in explained
+    assert "category:   sharpened (true, and there is a better form), in its own setting" in explained
+    assert "the paper's assumptions: all met (ten times is taken for much larger; η_Y/η_Z = 1000)" in explained
+    assert "a wrong factor of 1.000001 in the prediction would be noticed" in explained
     assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000
 
 
 def test_verify_speaks_json(tmp_path) -> None:
-    single = json.loads(run("verify lemma_4 --json", cwd=tmp_path).stdout)
+    single = json.loads(printed("verify lemma_4 --json", cwd=tmp_path))
     assert {"id", "statement", "predicted", "measured", "deviation", "verdict"} <= set(single)
     assert single["verdict"] == "fails"
     assert single["correction"]
     assert run("verify lemma_4 --json --strict", cwd=tmp_path).returncode == 1
-    two = json.loads(run("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path).stdout)
+    two = json.loads(printed("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path))
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
     assert two[0]["setting"]["lr_y"] == 0.2
 
 
 def test_a_system_s_result_is_named_and_its_quantities_are_explained(tmp_path) -> None:
-    lines = run("train --preset identity-bridge --steps 2 --seeds 0", cwd=tmp_path).stdout.splitlines()
+    lines = printed("train --preset identity-bridge --steps 2 --seeds 0", cwd=tmp_path).splitlines()
     assert lines[0].startswith("identity-bridge: ")
     assert "asked_loss 2.773 → 2.773" in lines[1]
     assert "  asked_loss: loss of the asked sentences" in lines
@@ -365,26 +354,21 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
         "--from parts.py --classes syn-small --lr-y 1 --lr-z 1 --steps 4 --optimizer plain --residual "
         "half --record loss,largest"
     )
-    train, again = (run(f"train {own}", cwd=tmp_path) for _ in range(2))
-    assert train.returncode == 0, train.stderr
-    assert again.stdout.splitlines()[-1].split()[1] == train.stdout.splitlines()[-1].split()[1]
-    sweep = run(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path)
-    assert sweep.returncode == 0, sweep.stderr
+    train, again = (printed(f"train {own}", cwd=tmp_path).splitlines()[-1].split()[1] for _ in range(2))
+    assert train == again
+    printed(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path)
     result = ss.load(tmp_path / "s.zarr")
     assert result["residual"].values.tolist() == [False, "half"]
-    alone = ss.load(tmp_path / train.stdout.splitlines()[-1].split()[1])
     last = result["largest"].isel(residual=1, step=-1).values
-    np.testing.assert_allclose(last.ravel(), alone["largest"].isel(step=-1).values.ravel(), rtol=1e-6)
-    flow = run("flow --from parts.py --times 1,10 --residual half --store f.zarr", cwd=tmp_path)
-    assert flow.returncode == 0, flow.stderr
+    alone = ss.load(tmp_path / train)["largest"].isel(step=-1).values
+    np.testing.assert_allclose(last.ravel(), alone.ravel(), rtol=1e-6)
+    printed("flow --from parts.py --times 1,10 --residual half --store f.zarr", cwd=tmp_path)
 
     (tmp_path / "parts.py").write_text(PARTS.replace("query / 2", "query / 3"))
     linecache.checkcache()
-    other = run(f"train {own}", cwd=tmp_path)  # other code is another run, with a name of its own
-    assert other.returncode == 0, other.stderr
-    assert other.stdout.splitlines()[-1].split()[1] != train.stdout.splitlines()[-1].split()[1]
-    refused = run(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path)
-    assert refused.stderr == (
+    other = printed(f"train {own}", cwd=tmp_path)  # other code is another run, with a name of its own
+    assert train not in other
+    assert refusal(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path) == (
         "scansnap: s.zarr was begun with other code of the residual half: undo the change to continue it, or give "
         "another name.\n"
     )
@@ -395,9 +379,5 @@ def test_a_mistake_in_your_own_file_is_one_sentence(tmp_path) -> None:
     (tmp_path / "parts.py").write_text(PARTS)
     words = "--from parts.py --classes syn-small --lr-y 1 --lr-z 1 --steps 4 --record hopeless"
     sentence = "the quantity hopeless fails with AttributeError: 'Snapshot' object has no attribute 'nothing'"
-    train = run(f"train {words}", cwd=tmp_path)
-    assert train.returncode == 2
-    assert train.stderr == f"scansnap: {sentence} (parts.py, line 25).\n"
-    sweep = run(f"sweep {words}", cwd=tmp_path)
-    assert sweep.returncode == 2
-    assert sentence in sweep.stderr
+    assert refusal(f"train {words}", cwd=tmp_path) == f"scansnap: {sentence} (parts.py, line 25).\n"
+    assert sentence in refusal(f"sweep {words}", cwd=tmp_path)

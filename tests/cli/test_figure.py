@@ -8,40 +8,34 @@ from pathlib import Path
 
 import scansnap as ss
 from scansnap.figures import catalog
-from tests.cli.test_cli import run
+from tests.cli.test_cli import printed
 
 
 def test_a_figure_of_formulas(tmp_path) -> None:
-    result = run("figure 8", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[2:6] == [
+    lines = printed("figure 8", cwd=tmp_path).splitlines()
+    assert lines[2:6] == [
         "✓ h* is never below h.",
         "✓ The gap is at most 2η_Y/M.",
         "✓ The gap goes to zero.",
         "✓ Late the gap falls like 1/s, up to logarithms.",
     ]
-    assert result.stdout.splitlines()[-1] == "picture: results/figure_8.png, results/figure_8.pdf"
+    assert lines[-1] == "picture: results/figure_8.png, results/figure_8.pdf"
     assert (tmp_path / "results" / "figure_8.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_figure_of_runs(tmp_path) -> None:
-    words = "figure 6 --num-seeds 2 --json --store six.zarr --picture six.svg"
-    result = run(words, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    printed = json.loads(result.stdout)
-    assert printed["pictures"] == ["six.svg"]
+    facts = json.loads(printed("figure 6 --num-seeds 2 --json --store six.zarr --picture six.svg", cwd=tmp_path))
+    assert facts["pictures"] == ["six.svg"]
     assert "<svg" in (tmp_path / "six.svg").read_text()
-    stored = ss.load(tmp_path / printed["result"])
+    stored = ss.load(tmp_path / facts["result"])
     assert stored.sizes["seed"] == 2
-    assert printed["numbers"]["mean"]["values"] == stored["mean"].values.tolist()
-    assert {"statement", "verdict", "holds", "p_value"} <= set(printed["trends"][0])
+    assert facts["numbers"]["mean"]["values"] == stored["mean"].values.tolist()
+    assert {"statement", "verdict", "holds", "p_value"} <= set(facts["trends"][0])
 
 
 def test_a_figure_of_one_s_own(tmp_path) -> None:
     file = str(Path(__file__).parents[1] / "figures" / "own_figure.py")
-    result = run("figure --details --from", file, "own", "--num-seeds", "3", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    lines = printed("figure --details --from", file, "own", "--num-seeds", "3", cwd=tmp_path).splitlines()
     assert lines[:2] == ["Figure own: Loss of Syn-Small", "  The loss falls."]
     assert lines[3] == "✓ The loss falls."
     assert re.fullmatch(r"    holds: [\d.]+ ± [\d.]+, p below 0.001 \(expected: above 0\)", lines[4])
@@ -50,7 +44,7 @@ def test_a_figure_of_one_s_own(tmp_path) -> None:
 
 
 def test_help_names_figures_that_exist(tmp_path) -> None:
-    listed = run("figure --help", cwd=tmp_path).stdout
+    listed = printed("figure --help", cwd=tmp_path)
     assert all(name in listed for name in catalog.MODULES)
-    example = re.search(r"Some figures, as ([\w,]+);", run("reproduce --help", cwd=tmp_path).stdout)
+    example = re.search(r"Some figures, as ([\w,]+);", printed("reproduce --help", cwd=tmp_path))
     assert set(example.group(1).split(",")) <= set(catalog.MODULES)

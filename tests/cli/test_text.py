@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
-from tests.cli.test_cli import run
+from tests.cli.test_cli import printed, refusal
 from tests.small_text import small_corpus
 
-SMALL = ("--width", "12", "--feed-forward", "8", "--window", "7", "--batch-size", "4", "--lr-y", "1")
+SMALL = "--width 12 --feed-forward 8 --window 7 --batch-size 4 --lr-y 1"
 
 
 @pytest.fixture(autouse=True)
@@ -24,77 +24,65 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_train_then_show(folder: Path) -> None:
-    done = run("text", "train", "text", "--steps", "12", "--record-every", "3", *SMALL, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = printed(f"text train text --steps 12 --record-every 3 {SMALL}", cwd=folder).splitlines()
     assert lines[0].startswith("ok; step 12: loss ")
     assert "validation loss" in lines[0]
     assert lines[1].startswith("layer 0, head 0: entropy of attention 0.9")
     store = folder / lines[-1].split()[1]
     assert ss.load(store)["step"].values.tolist() == [0, 3, 6, 9, 12]
     assert (folder / lines[-2].split()[1]).read_bytes().startswith(b"\x89PNG")
-    shown = run("text", "show", str(store), "--steps", "0,12", "--picture", "w.pdf", cwd=folder)
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.splitlines()[-1] == "picture: w.pdf   (steps 0, 12)"
-    near = run("text", "show", str(store), "--steps", "0,4,100", cwd=folder)
-    assert near.stdout.endswith("-words.png   (steps 0, 3, 12: the nearest that were recorded)\n")
+    shown = printed(f"text show {store} --steps 0,12 --picture w.pdf", cwd=folder)
+    assert shown.splitlines()[-1] == "picture: w.pdf   (steps 0, 12)"
+    near = printed(f"text show {store} --steps 0,4,100", cwd=folder)
+    assert near.endswith("-words.png   (steps 0, 3, 12: the nearest that were recorded)\n")
     assert (folder / "w.pdf").read_bytes().startswith(b"%PDF")
-    own = run("text", "show", str(store), "--text", "the old dog dances", cwd=folder)
-    assert own.returncode == 0, own.stderr
-    assert "1 of 4 words are unknown to the model" in own.stdout
+    own = printed(f"text show {store} --text 'the old dog dances'", cwd=folder)
+    assert "1 of 4 words are unknown to the model" in own
 
 
 def test_json_for_programs(folder: Path) -> None:
-    words = ("text", "train", "text", "--steps", "8", "--record-every", "1", "--heads", "2", *SMALL, "--json")
-    result = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
+    words = f"text train text --steps 8 --record-every 1 --heads 2 {SMALL} --json --store r.zarr"
+    result = json.loads(printed(words, cwd=folder))
     assert result["status"] == "ok"
     assert result["step"] == 8
     assert result["seconds"] > 0
     assert [(single["layer"], single["head"]) for single in result["heads"]] == [(0, 0), (0, 1)]
     assert result["valid_perplexity"] == pytest.approx(2.718281828 ** result["valid_loss"], rel=1e-6)
-    shown = json.loads(run("text", "show", "r.zarr", "--json", cwd=folder).stdout)
-    assert shown["heads"] == result["heads"]
+    assert json.loads(printed("text show r.zarr --json", cwd=folder))["heads"] == result["heads"]
 
 
 def test_an_environment_of_nonsense_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "abc")
-    done = run("text", "train", "text", "--steps", "1", *SMALL, cwd=folder)
-    assert done.returncode != 0
-    assert "the environment's WORLD_SIZE is 'abc': it is a whole number under torchrun" in done.stderr
+    said = refusal(f"text train text --steps 1 {SMALL}", cwd=folder)
+    assert "the environment's WORLD_SIZE is 'abc': it is a whole number under torchrun" in said
 
 
 def test_show_refuses_what_is_no_text_result(folder: Path) -> None:
-    assert run("train", "--steps", "2", "--store", "s.zarr", cwd=folder).returncode == 0
+    printed("train --steps 2 --store s.zarr", cwd=folder)
+    printed(f"text train text --steps 2 {SMALL} --store t.zarr", cwd=folder)
     for words, said in (
-        (("s.zarr",), "s.zarr does not hold a result of text training"),
-        (("none.zarr",), "none.zarr does not exist"),
+        ("s.zarr", "s.zarr does not hold a result of text training"),
+        ("none.zarr", "none.zarr does not exist"),
+        ("t.zarr --text 'the cat' --steps 0", "both --text and --steps are given"),
     ):
-        done = run("text", "show", *words, cwd=folder)
-        assert done.returncode == 2
-        assert said in done.stderr
-    words = ("text", "train", "text", "--steps", "2", *SMALL, "--store", "t.zarr")
-    assert run(*words, cwd=folder).returncode == 0
-    done = run("text", "show", "t.zarr", "--text", "the cat", "--steps", "0", cwd=folder)
-    assert "both --text and --steps are given" in done.stderr
+        assert said in refusal(f"text show {words}", cwd=folder)
 
 
 def test_results_of_like_names_keep_what_is_theirs(folder: Path) -> None:
     for store in ("lr0.1", "lr0.1.zarr"):
-        words = ("text", "train", "text", "--steps", "2", "--record-every", "1", *SMALL, "--store", store)
-        assert run(*words, cwd=folder).returncode == 0
+        printed(f"text train text --steps 2 --record-every 1 {SMALL} --store {store}", cwd=folder)
     assert {path.name for path in folder.glob("lr*")} >= {"lr0.1.png", "lr0.1.model", "lr0.1.zarr.model"}
 
 
 def test_a_run_that_diverges_says_what_to_do_and_leaves_no_model(folder: Path) -> None:
     """At its very end, and in place of a run that had left a model."""
-    words = ("text", "train", "text", "--steps", "1", "--store", "a.zarr", *SMALL)
-    assert run(*words, cwd=folder).returncode == 0
+    words = f"text train text --steps 1 --store a.zarr {SMALL}"
+    printed(words, cwd=folder)
     assert (folder / "a.zarr.model").exists()
     shutil.rmtree(folder / "a.zarr")
-    diverging = (*words[:-1], "1e30", "--clip", "none")
-    result = json.loads(run(*diverging, "--json", cwd=folder).stdout)
+    result = json.loads(printed(f"{words}e30 --clip none --json", cwd=folder))
     assert (result["status"], result["diverged_step"]) == ("diverged", 1)
     assert not (folder / "a.zarr.model").exists()
-    assert "diverged at step 1: lower the learning rates, or clip" in run(*diverging, cwd=folder).stdout
-    done = run("text", "show", "a.zarr", "--text", "the old cat", cwd=folder)
-    assert "a.zarr is diverged and has left no trained model" in done.stderr
+    assert "diverged at step 1: lower the learning rates, or clip" in printed(f"{words}e30 --clip none", cwd=folder)
+    said = refusal("text show a.zarr --text 'the old cat'", cwd=folder)
+    assert "a.zarr is diverged and has left no trained model" in said

@@ -31,7 +31,7 @@ def fills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = []
     fill = module._fill
     monkeypatch.setattr(
-        module, "_fill", lambda folder, scan, *rest: (names.append(scan.text.name), fill(folder, scan, *rest))
+        module, "_fill", lambda folder, text, *rest: (names.append(text.name), fill(folder, text, *rest))
     )
     return names
 

@@ -196,9 +196,8 @@ def test_pairs_are_counted_and_shuffling_moves_next_tokens_alone(windows) -> Non
     assert not np.allclose(shuffled.decoder_drive(), ours.decoder_drive())
 
 
-def test_counts_give_the_drives_if_windows_say_no_more(tmp_path, monkeypatch) -> None:
+def test_counts_give_the_drives_if_windows_say_no_more(tmp_path) -> None:
     """A text of distinct tokens, in windows of one contextual token: |k| = 1 and f . g = g, as counts suppose."""
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text(" ".join("abcd"[i] for i in np.random.default_rng(0).integers(0, 4, 400)))
     corpus = ss.read_corpus(tmp_path / "text.txt")
     counts = ss.count_corpus(corpus, output=tmp_path / "counts", window=2, split="train")

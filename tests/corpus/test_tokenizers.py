@@ -103,9 +103,8 @@ def test_words_of_many_scripts(tmp_path: Path, text: str, words: str) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         ss.read_corpus(tmp_path / "story.txt")
-    assert ["scripts without spaces" in str(doubt.message) for doubt in told] == [True] * is_unspaced + [
-        False
-    ] * has_glued
+    expected = [True] * is_unspaced + [False] * has_glued
+    assert ["scripts without spaces" in str(doubt.message) for doubt in told] == expected
 
 
 @given(text=st.text())

@@ -14,7 +14,7 @@ import scansnap as ss
 from scansnap.report import html
 from scansnap.report.shortcuts_page import draw_features, render_shortcuts, visible, write_shortcuts_page
 from tests.browser import in_browser
-from tests.shortcuts.labelled_rows import rows
+from tests.shortcuts.labeled_rows import rows
 
 HOSTILE = (
     "</title><script>document.title='taken'</script>",

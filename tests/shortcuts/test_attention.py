@@ -8,28 +8,29 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.shortcuts.attention import PICKED, ReadTexts, picks
-from tests.shortcuts.labelled_rows import rows
+from scansnap.shortcuts.attention import PICKED, gains_of, picks
+from tests.shortcuts.labeled_rows import rows
 
 
 def test_gains_are_those_of_the_definition() -> None:
     rng = np.random.default_rng(0)
     has_word = (rng.random((60, 4)) < 0.5).astype(np.int32)
     has_word[:, 0] = 1
-    texts = ReadTexts(has_word, rng.integers(2, size=60))
+    labels = rng.integers(2, size=60)
     logits, speaks_for = np.array([0.3, 1.2, -0.4, 0.9]), np.array([0, 1, 0, 0])
-    (gains,) = texts.gains(logits[None], speaks_for)
+    (gains,) = gains_of(has_word, labels, logits[None], speaks_for)
     for word in range(4):
         of_texts = []
-        for row, label in zip(texts.has_word, texts.label, strict=True):
+        for row, label in zip(has_word, labels, strict=True):
             if row[word] and label == speaks_for[word]:
                 total = sum(math.exp(z) for z, has in zip(logits, row, strict=True) if has)
                 of_texts.append(sum(row) * math.exp(logits[word]) / total)
         assert gains[word] == pytest.approx(np.mean(of_texts))
-    assert texts.gains(np.zeros((2, 4)), speaks_for) == pytest.approx(np.ones((2, 4)))
+    assert gains_of(has_word, labels, np.zeros((2, 4)), speaks_for) == pytest.approx(np.ones((2, 4)))
     # beside a word at 900, exp(z) of the others is 0 in any floating-point number; no text has the last word
-    far_apart = ReadTexts(np.array([[1, 1, 0, 0], [0, 1, 1, 0]], np.int32), np.array([0, 1]))
-    (gains,) = far_apart.gains(np.array([[900.0, 0.0, math.log(3.0), -900.0]]), np.array([0, 1, 1, 0]))
+    far_apart = np.array([[900.0, 0.0, math.log(3.0), -900.0]])
+    has_word = np.array([[1, 1, 0, 0], [0, 1, 1, 0]], np.int32)
+    (gains,) = gains_of(has_word, np.array([0, 1]), far_apart, np.array([0, 1, 1, 0]))
     assert gains == pytest.approx([2.0, 0.5, 1.5, math.nan], nan_ok=True)
 
 

@@ -14,7 +14,7 @@ import scansnap as ss
 from scansnap.corpus.sources import Malformed, Row, RowReport
 from scansnap.shortcuts.result import read_baseline, write_baseline
 from scansnap.shortcuts.texts import near_copies, read_row
-from tests.shortcuts.labelled_rows import Texts, rows
+from tests.shortcuts.labeled_rows import Texts, rows
 
 CONTENT = [
     *rows(1200, magic=(60, 1.0), common=(500, 0.75), weak=(60, 0.6)),

@@ -28,6 +28,9 @@ PICTURE_OPTION = typer.Option(
     "--picture",
     help="Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result.",
 )
+PICTURE_BESIDE_OPTION = typer.Option(
+    "--picture", help="Where to draw it (.png, .pdf, .svg); by default beside the result."
+)
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 
 SHOWN_RUNS = 12

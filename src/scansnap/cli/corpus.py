@@ -15,7 +15,7 @@ from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.text import TEXT_ARGUMENT, TEXT_HELP, read_text
 from scansnap.corpus.options import ALL, CountExecution, CountOptions, ReadOptions
 from scansnap.corpus.predictors import PredictOptions, QueriesType
-from scansnap.runtime.errors import InputError, printable
+from scansnap.runtime.errors import InputError, count_items, printable
 from scansnap.runtime.progress import progress_bar
 from scansnap.validation import checks
 from scansnap.validation.options import from_names
@@ -249,38 +249,30 @@ def _vocabulary(dataset: xr.Dataset) -> set[tuple[int, str]]:
     return set(zip(dataset["token"].values.tolist(), dataset["token_word"].values.tolist(), strict=True))
 
 
-def _s(count: int) -> str:
-    """The ending of a noun after a number."""
-    return "" if count == 1 else "s"
-
-
 def _sentences(shown: Evidence) -> None:
-    times = f"{shown.occurrences:,} time{_s(shown.occurrences)}"
+    times = count_items(shown.occurrences, "time")
     echo(f"'{shown.query}' occurs {times} before another token, in {shown.num_tokens:,} tokens")
     echo("\nWhat follows it:")
     words = [printable(following.word, 40) for following in shown.following]
     width = max(map(len, words))
     for word, following in zip(words, shown.following, strict=True):
-        echo(f"  {word:{width}}  {following.count:9,} time{_s(following.count)}  {following.share:6.1%}")
+        echo(f"  {word:{width}}  {count_items(following.count, 'time'):>15}  {following.share:6.1%}")
     echo(
-        f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} time{_s(shown.least)}, "
-        "counted once for each window that it is in:"
+        f"\nWhat is among the {shown.window - 1} tokens before it at least {count_items(shown.least, 'time')}, counted "
+        "once for each window that it is in:"
     )
     _table("  distinct tokens, which tell what follows", shown.distinct)
     _table("  common tokens, which are there whatever follows", shown.common)
 
 
 def _table(title: str, tokens: list[ContextToken]) -> None:
-    if not tokens:
-        echo(f"\n{title}: none")
-        return
-    echo(f"\n{title}:")
+    echo(f"\n{title}:{'' if tokens else ' none'}")
     words = [printable(token.word, 40) for token in tokens]
-    width = max(map(len, words))
+    width = max(map(len, words), default=0)
     for word, token in zip(words, tokens, strict=True):
         echo(
-            f"    {word:{width}}  {token.count:9,} time{_s(token.count)} (from {token.occurrences:,} "
-            f"occurrence{_s(token.occurrences)}); then comes '{printable(token.next_word, 40)}' {token.next_count:,} "
-            f"time{_s(token.next_count)}, {token.next_share:.0%} (usually "
-            f"{token.usual_share:.1%}); distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
+            f"    {word:{width}}  {count_items(token.count, 'time'):>15} (from "
+            f"{count_items(token.occurrences, 'occurrence')}); then comes '{printable(token.next_word, 40)}' "
+            f"{count_items(token.next_count, 'time')}, {token.next_share:.0%} (usually {token.usual_share:.1%}); "
+            f"distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
         )

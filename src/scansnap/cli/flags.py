@@ -58,8 +58,13 @@ def with_flags(
     return decorate
 
 
+def flag_name(option: str) -> str:
+    """The flag of an option: --batch-size for batch_size."""
+    return "--" + option.replace("_", "-")
+
+
 def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, shown: str) -> inspect.Parameter:
-    flag = "--" + name.replace("_", "-")
+    flag = flag_name(name)
     is_switch = isinstance(option.type, FlagType) and not several
     names = [f"{flag}/--no-{flag[2:]}"] if is_switch else [flag]
     help_text = option.shell
@@ -121,7 +126,7 @@ def read_flags(flags: Mapping[str, Flag], *classes: type[Options], several: bool
             value = flags.get(name)
             if value is None:
                 continue
-            flag = "--" + name.replace("_", "-")
+            flag = flag_name(name)
             if isinstance(value, bool):
                 given[name] = value
             elif several and option.axis and option.separator:

@@ -10,7 +10,7 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.errors import InputError, count_items, unknown
 from scansnap.shortcuts.options import ShortcutOptions
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _failures(fail_on: str | None) -> list[str]:
 
 def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     """What --fail-on names and is there."""
-    from scansnap.report.shortcuts_page import count_items, visible
+    from scansnap.report.shortcuts_page import visible
 
     new = [finding for finding in result.findings if not finding.accepted]
     copied = sorted((f for f in new if "copies" in f.reasons), key=lambda f: -f.copies)

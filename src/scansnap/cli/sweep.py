@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.flags import Flag, flag_name, read_flags, with_flags
 from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system
 from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, drop_foreign_momentum, find_preset
 from scansnap.dynamics.options import RatesType, SweepExecution, TimeOptions, TrainOptions
@@ -60,8 +60,8 @@ def sweep(
         options = asked.sweep_options(flags, TrainOptions, TimeOptions, SweepExecution, SystemRates)
     else:
         settings, options = _asked_classes(preset, config, classes, lr_y_over_lr_z, flags)
-    described = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
-    grid = make_grid(settings, **described)
+    configuration = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
+    grid = make_grid(settings, **configuration)
     axes = None if picture is None else _map_axes(grid.axes)
     path = common.choose_store(store, "sweep", grid.described)
     before = runs_in_store(path)
@@ -104,7 +104,7 @@ def _asked_classes(
     missing = [] if settings else ["classes"]
     missing += [name for name in ("lr_z", "times" if "times" in options else "steps") if name not in options]
     if missing:
-        flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
+        flags_missing = ", ".join(map(flag_name, missing))
         raise InputError(f"{flags_missing} must be given, here, by a --preset or in a --config file.")
     return settings, options
 

@@ -12,7 +12,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, form_of, read_flags
+from scansnap.cli.flags import Flag, flag_name, form_of, read_flags
 from scansnap.dynamics.options import Rates, rate_option
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.systems.catalog import SYSTEMS
@@ -67,7 +67,7 @@ def asked_system(
             raise InputError("--set is given without --system: it sets what a system has.")
         for rate in options_of(SystemRates):
             if flags is not None and flags.get(rate) is not None:
-                raise InputError(f"{_flag(rate)} is given, which (Y, Z) does not have: use --lr-y and --lr-z.")
+                raise InputError(f"{flag_name(rate)} is given, which (Y, Z) does not have: use --lr-y and --lr-z.")
         return None
     if name is not None and name not in SYSTEMS:
         raise unknown("system", name, [YZ, *SYSTEMS])
@@ -77,10 +77,6 @@ def asked_system(
     if preset is not None and not of_preset:
         raise unknown(f"preset of {name}", preset, SYSTEMS.member(name).presets if name else known)
     return AskedSystem(name or of_preset, preset, stated, settings or [])
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 class AskedSystem:
@@ -108,10 +104,10 @@ class AskedSystem:
         stated = {name: value for name, value in flags.items() if value is not None}
         for name in stated:
             if name not in options_of(cls):
-                raise InputError(f"{_flag(name)} is given, which {self.system.label} does not have: leave it out.")
+                raise InputError(f"{flag_name(name)} is given, which {self.system.label} does not have: leave it out.")
         values = {**defaults, **read_flags({**stated, **self._rates}, cls)}
         if missing := [name for name in required_of(cls) if name not in values]:
-            words = ", ".join(map(_flag, missing))
+            words = ", ".join(map(flag_name, missing))
             listed = ", ".join(self.system.presets) or "none"
             raise InputError(f"{words} must be given, here or by a preset of the system ({listed}).")
         return from_names(cls, values)
@@ -147,8 +143,8 @@ def run_system(
         options = asked.options(train_options(system), asked.preset.train, flags)
     else:
         options = asked.options(flow_options(system), asked.preset.flow, flags)
-    described = {**options.to_dict(), "system": system.fingerprint}
-    path = common.choose_store(store, f"{command}-{asked.name}", described, draws_beside=picture is None)
+    configuration = {**options.to_dict(), "system": system.fingerprint}
+    path = common.choose_store(store, f"{command}-{asked.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
     dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
     seconds = time.perf_counter() - began

@@ -45,10 +45,7 @@ def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any
 def train(
     source: Annotated[str, TEXT_ARGUMENT],
     store: Annotated[Path | None, common.STORE_OPTION] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="Where to draw the run (.png, .pdf, .svg); by default beside the result."),
-    ] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
@@ -74,8 +71,8 @@ def train(
             size = YZShape.of(options, vocab_size=corpus.vocab_size).parameter_bytes
             kept = "written beside the result" if options.saves_model(size) else "not written (--save-model always)"
             echo(f"the trained model takes {size / 2**30:.2g} GiB and is {kept}", error=True)
-    described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
-    path = common.choose_store(store, f"text-{corpus.name}", described, draws_beside=picture is None)
+    configuration = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
+    path = common.choose_store(store, f"text-{corpus.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
     if process_rank() == 0:
@@ -97,10 +94,7 @@ def show(
     layer: Annotated[int, typer.Option(help="Layer, from 0.")] = 0,
     head: Annotated[int, typer.Option(help="Head, from 0.")] = 0,
     window: Annotated[int | None, typer.Option(help="Validation window, from 0; by default the first.")] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="Where to draw it (.png, .pdf, .svg); by default beside the result."),
-    ] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Draw attention with the words on the axes: at several steps of training, or on words of your own."""

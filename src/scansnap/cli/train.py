@@ -14,7 +14,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.flags import Flag, flag_name, read_flags, with_flags
 from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system, presets, run_system
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
@@ -190,11 +190,11 @@ def drop_foreign_momentum(stated: Mapping[str, Any], given: Mapping[str, Any]) -
 
 def _check_required(command: str, classes: str | None, cls: type[Options], values: Mapping[str, Any]) -> None:
     """Refuse a command without the flags that only presets make optional, and say what to type."""
-    missing = ["--" + name.replace("_", "-") for name in required_of(cls) if values.get(name) is None]
+    missing = [flag_name(name) for name in required_of(cls) if values.get(name) is None]
     if missing:
         source = "" if classes is None else f" --classes {shlex.quote(classes)}"
         visible = {name: VISIBLE[name] for name in required_of(cls) if name in VISIBLE}
-        example = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in visible.items())
+        example = " ".join(f"{flag_name(name)} {value:g}" for name, value in visible.items())
         raise InputError(
             f"{', '.join(missing)} must be given, since only presets set rates and lengths: try scansnap "
             f"{command}{source} {example}, or the options of a preset, scansnap {command} --preset syn-small{source}."

@@ -14,7 +14,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, count_items
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -227,11 +227,11 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple
         }
         common.echo_json(facts)
         return
-    number, kinds = snapshots.sizes["step"], by_kind(snapshots)
+    kinds = by_kind(snapshots)
     hole = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    echo(f"{number} snapshot{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(kinds)}")
+    echo(f"{count_items(snapshots.sizes['step'], 'snapshot')}{hole}; heads by verdict: {in_words(kinds)}")
     echo(headline(snapshots, kinds))
     if page is not None:
         echo(f"page: {page}   (open it in a browser)")

@@ -4,7 +4,7 @@ From the counts c(l, m, n) of some queries, next tokens and contextual tokens, t
 
     P(l|m, n) = c(l, m, n) / sum_l c(l, m, n),    P(m, n) = c(m, n) / sum of c over all classes,
 
-over the tokens l that are kept.  What is left out is left out of both, and `kept` says how much that is.
+over the most frequent tokens l.  Both sums run over the classes and tokens that are kept; `kept` gives their share.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scansnap.corpus.counts import Counts
-from scansnap.corpus.windows import largest
+from scansnap.corpus.counts import Counts, largest
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.corpus.options import ReadOptions
-from scansnap.corpus.texts import TextScan, find_text
+from scansnap.corpus.texts import Text, find_text
 from scansnap.corpus.tokenizers import (
     GLUED,
     NOTABLE_SHARE,
@@ -145,28 +145,27 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
         ready = tokenizer
     elif rule is None:
         ready = find_tokenizer(tokenizer)
-    found = find_text(source, column=options.text, encoding=options.encoding, hold_out=hold_out)
-    scan = found.scan()
-    words_from = ("train",) if hold_out else scan.splits
+    text = find_text(source, column=options.text, encoding=options.encoding, hold_out=hold_out)
+    words_from = ("train",) if hold_out else text.splits
     settings = {
         "format": FORMAT,
-        "text": scan.digest,
+        "text": text.digest,
         "tokenizer": f"{rule} min_count={min_count} of {words_from}" if ready is None else ready.fingerprint,
     }
     fingerprint = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
 
     def fill(folder: Path) -> None:
-        pieces = chain.from_iterable(map(scan.pieces, words_from))
-        _fill(folder, scan, ready or WordTokenizer.count(pieces, min_count, str(rule)), progress)
+        pieces = chain.from_iterable(map(text.pieces, words_from))
+        _fill(folder, text, ready or WordTokenizer.count(pieces, min_count, str(rule)), progress)
 
     folder = cached_folder("corpora", fingerprint, fill)
-    splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in scan.splits}
+    splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in text.splits}
     made = ready or load_tokenizer(folder)
-    files = (f"{found.found.sentence()}.",) if found.found.files else ()
-    doubts = (*scan.report.sentences(), *_doubts(made))
-    for doubt in (*files, *doubts) if found.found.skipped else doubts:
-        warnings.warn(f"{found.name}: {doubt}", stacklevel=3)
-    return Corpus(found.name, made, MappingProxyType(splits), fingerprint, (*files, *doubts))
+    files = (f"{text.found.sentence()}.",) if text.found.files else ()
+    doubts = (*text.report.sentences(), *_doubts(made))
+    for doubt in (*files, *doubts) if text.found.skipped else doubts:
+        warnings.warn(f"{text.name}: {doubt}", stacklevel=3)
+    return Corpus(text.name, made, MappingProxyType(splits), fingerprint, (*files, *doubts))
 
 
 def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
@@ -193,9 +192,9 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
         )
 
 
-def _fill(folder: Path, scan: TextScan, tokenizer: Tokenizer, progress: bool | None) -> None:
+def _fill(folder: Path, text: Text, tokenizer: Tokenizer, progress: bool | None) -> None:
     """Write the tokenizer and the ids of each split to a folder."""
-    with progress_bar(f"reading {scan.text.name}", sum(scan.sizes.values()), progress) as show:
+    with progress_bar(f"reading {text.name}", sum(text.sizes.values()), progress) as show:
         tokenizer.save(folder)
         done = 0
 
@@ -206,12 +205,12 @@ def _fill(folder: Path, scan: TextScan, tokenizer: Tokenizer, progress: bool | N
                 done += len(piece)
                 show(done)
 
-        for split in scan.splits:
+        for split in text.splits:
             with (folder / f"{split}.bin").open("wb") as file:
-                for ids in tokenizer.encode_blocks(shown(scan.pieces(split))):
+                for ids in tokenizer.encode_blocks(shown(text.pieces(split))):
                     file.write(ids.astype(IDS, copy=False).tobytes())
                 if file.tell() == 0:
                     raise InputError(
-                        f"the tokenizer '{tokenizer.name}' finds no tokens in the {split} text of {scan.text.name}: "
+                        f"the tokenizer '{tokenizer.name}' finds no tokens in the {split} text of {text.name}: "
                         "choose another tokenizer."
                     )

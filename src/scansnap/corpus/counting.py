@@ -41,7 +41,7 @@ from scansnap.corpus.counts import (
 from scansnap.corpus.options import ALL, CountExecution, CountOptions
 from scansnap.corpus.tables import CountRows, merge, read_table, write_tables
 from scansnap.corpus.tokenizers import WORDS, Tokenizer
-from scansnap.corpus.windows import Occurrences, count_tables
+from scansnap.corpus.windows import count_occurrences, count_tables
 from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
 from scansnap.runtime.machine import available_threads
@@ -116,7 +116,7 @@ def count_corpus(
             corpus = read_corpus(corpus, tokenizer=tokenizer, hold_out=options.split != ALL, progress=progress)
         job, sums = _make_job(corpus, options, execution, output, base, add)
         if job.texts:
-            work = _Work.begin(folder, job)
+            work = _Work(folder, job)
             try:
                 work.count(corpus, execution, progress)
                 work.finish(corpus, sums)
@@ -221,8 +221,8 @@ def count_piece(
     part: int, ids: NDArray[np.int32], before: int, job: CountJob, least: int, root: Path, where: str, block: int
 ) -> None:
     """Count one part of a chunk; the first `before` ids and the last are there to be read only."""
-    occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part))
-    blocks = occurrences.count(ids, window=job.window, vocab_size=job.vocab_size, least=least, block=block)
+    stop = len(ids) - 1
+    blocks = count_occurrences(ids, before, stop, job.queries(part), job.window, job.vocab_size, least, block)
     _write_drafts(root, where, part, job, blocks)
 
 
@@ -295,14 +295,11 @@ class _Work:
     """Work in progress on a store that is locked."""
 
     def __init__(self, folder: CheckedFolder, job: CountJob) -> None:
+        """Begin a job, or go on with it; another one that was begun in the folder is refused."""
         self.folder, self.job = folder, job
         needs_merge = len(job.chunks) > 1 or bool(job.counted)
         self.sources = [f"{WORK}/{i:05d}/" for i in range(len(job.chunks))] if needs_merge else [RESULT]
         """Where the tables of each chunk are; those of the only chunk are the result."""
-
-    @classmethod
-    def begin(cls, folder: CheckedFolder, job: CountJob) -> _Work:
-        """Begin a job, or go on with it; another one that was begun in the folder is refused."""
         begun = folder.info.get("job")
         if begun is None:
             folder.commit(store_info(folder.info.get("counts"), job.plain()))
@@ -312,7 +309,6 @@ class _Work:
                 f"{folder.root} holds unfinished counts of {names}, with other text or options: finish them by the "
                 f"same command, or remove {folder.root / WORK if begun['counted'] else folder.root}."
             )
-        return cls(folder, job)
 
     def _missing(self, where: str) -> list[int]:
         """The parts of some tables that were not committed."""

@@ -6,6 +6,16 @@ range of queries, which other programs open as they are; its rows are in order:
     triples     query, next_token, token, count     c(l, m, n)
     pairs       query, token, count                 c(l, m)
     bigrams     query, next_token, count            c(m, n)
+
+From the counts of one query m follow the quantities of the theory:
+
+    P(l|m) = c(l, m) / Σ_l' c(l', m)         how often l occurs before m
+    P(n|m) = c(m, n) / (number of occurrences)
+    D(l|m) = Σ_n P(n|l, m) log(P(n|l, m) / P(n|m)),  P(n|l, m) = c(l, m, n) / c(l, m)
+
+D, in nats, is how much a contextual token says about the next token.  It is 0 for a token that occurs with all next
+tokens in proportion and −log P(n|m) for one that is distinct to n.  Small counts alone make it positive: shuffled
+occurrences show how large it is when next tokens are unrelated to their contexts.
 """
 
 from __future__ import annotations
@@ -18,10 +28,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from scansnap.corpus.tables import CountRows, read_first_column, read_table
 from scansnap.corpus.tokenizers import Tokenizer, frequent_words, load_tokenizer, token_of
-from scansnap.corpus.windows import TABLES, ContextCounts, TableName, count_tables, largest
+from scansnap.corpus.windows import TABLES, TableName, count_tables
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.storage.folder import CheckedFolder
 from scansnap.validation.checks import integer
@@ -49,6 +59,47 @@ class CountedText:
     tokens: int
     digest: str
     """A hash of its token ids."""
+
+
+def largest(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The places of the largest counts above 0, at most `most`, from the largest on."""
+    order = np.argsort(-counts, kind="stable")[:most]
+    return order[counts[order] > 0]
+
+
+@dataclass(frozen=True, eq=False)
+class ContextCounts:
+    """Counts of the contextual and next tokens of one query token."""
+
+    query: int
+    window: int
+    counts: sparse.csr_array = field(repr=False)
+    """c(l, n), (vocab_size, vocab_size) of int64."""
+    token_counts: NDArray[np.int64] = field(repr=False)
+    """c(l): how often each token is a contextual token, (vocab_size,)."""
+    next_counts: NDArray[np.int64] = field(repr=False)
+    """c(n): how often each token is the next token, (vocab_size,)."""
+
+    @property
+    def num_occurrences(self) -> int:
+        """How often the query token occurs with a next token."""
+        return int(self.next_counts.sum())
+
+    @cached_property
+    def cooccurrence(self) -> NDArray[np.float64]:
+        """P(l|m), (vocab_size,)."""
+        return self.token_counts / max(1, self.token_counts.sum())
+
+    @cached_property
+    def distinctness(self) -> NDArray[np.float64]:
+        """D(l|m) in nats, (vocab_size,); NaN for tokens that never precede the query or lack their rare triples."""
+        rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
+        next_probs = self.counts.data / self.token_counts[rows]  # P(n|l, m)
+        overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
+        divergence = np.bincount(rows, next_probs * np.log(next_probs / overall), minlength=self.counts.shape[0])
+        complete = (self.token_counts > 0) & (self.counts.sum(axis=1) == self.token_counts)
+        # a divergence is never negative, but rounding can make it so
+        return np.where(complete, np.maximum(divergence, 0.0), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +168,12 @@ class Counts:
     @validated
     def columns(self, table: TableName) -> Iterator[tuple[NDArray[np.integer], ...]]:
         """The columns of "triples", "pairs" or "bigrams", in order of the rows and in blocks."""
-        columns = count_tables(self.vocab_size)[table]
+        from pyarrow import parquet
+
         for part in range(len(self.cuts) - 1):
-            for rows in read_table(self._folder, part_names("", part)[table], columns, ROWS_AT_ONCE):
-                yield *columns.split_keys(rows.keys), rows.items, rows.counts
+            with parquet.ParquetFile(self._part(table, part)) as file:
+                for rows in file.iter_batches(ROWS_AT_ONCE, use_threads=False):
+                    yield tuple(column.to_numpy() for column in rows.columns)
 
     @validated
     def to_pandas(self, table: TableName = "triples") -> pd.DataFrame:
@@ -145,10 +198,15 @@ class Counts:
     def of(self, query: str | int) -> ContextCounts:
         """What precedes and follows a query token, a word or an id."""
         m = self.token(query)
-        counts = ContextCounts.from_rows(m, self.window, self.vocab_size, self._rows(m))
-        if not counts.num_occurrences:
+        triples, pairs, bigrams = (self._rows(table, m) for table in ("triples", "pairs", "bigrams"))
+        if not len(bigrams["count"]):
             raise InputError(f"token {m} never occurs before another token: give a query token that does.")
-        return counts
+        places = triples["token"], triples["next_token"]
+        counts = sparse.csr_array((triples["count"], places), (self.vocab_size, self.vocab_size))
+        token_counts, next_counts = (np.zeros(self.vocab_size, np.int64) for _ in range(2))
+        token_counts[pairs["token"]] = pairs["count"]
+        next_counts[bigrams["next_token"]] = bigrams["count"]
+        return ContextCounts(m, self.window, counts, token_counts, next_counts)
 
     @validated
     def dataset(self, queries: Iterable[str | int], *, tokens: int = 20, next_tokens: int = 10) -> xr.Dataset:
@@ -177,11 +235,18 @@ class Counts:
         variables = {name: (dims, np.array(arrays)) for name, (dims, arrays) in values.items()}
         return xr.Dataset(variables, {**labels, **words}, self._attributes())
 
-    def _rows(self, query: int) -> Iterator[tuple[str, CountRows]]:
+    def _rows(self, table: TableName, query: int) -> dict[str, NDArray[np.integer]]:
+        """The columns of a query's rows."""
+        from pyarrow import parquet
+
         part = int(np.searchsorted(self.cuts, query, side="right")) - 1
-        for name, table in count_tables(self.vocab_size).items():
-            for rows in read_first_column(self._folder, part_names("", part)[name], table, query, query + 1):
-                yield name, rows
+        path = self._part(table, part)
+        rows = parquet.read_table(path, filters=[("query", "=", query)], use_threads=False)
+        return {name: rows[name].to_numpy() for name in rows.column_names}
+
+    def _part(self, table: TableName, part: int) -> Path:
+        """The file with one range of queries of a table, checked."""
+        return self._folder.checked_path(part_names("", part)[table])
 
     def _attributes(self) -> dict[str, Any]:
         return {"kind": STORE_TYPE, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
@@ -203,9 +268,10 @@ def read_counts(path: str | Path) -> Counts:
     if folder.info["counts"] is None:
         raise StoreError(f"{path} holds unfinished counts: start the command that counts them again.")
     folder.check_presence()
-    described = folder.info["counts"]
-    texts = tuple(CountedText(**entry) for entry in described["texts"])
-    return Counts(path, described["window"], described["least"], texts, tuple(described["cuts"]), described["origin"])
+    description = folder.info["counts"]
+    texts = tuple(CountedText(**entry) for entry in description["texts"])
+    window, least, cuts, origin = (description[name] for name in ("window", "least", "cuts", "origin"))
+    return Counts(path, window, least, texts, tuple(cuts), origin)
 
 
 def part_names(where: str, part: int) -> dict[str, str]:

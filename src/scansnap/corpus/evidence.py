@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from scansnap.corpus.counts import Counts
-from scansnap.corpus.windows import largest
+from scansnap.corpus.counts import Counts, largest
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
 
@@ -58,7 +57,7 @@ class ContextToken:
     count: int
     """c(l, m)."""
     occurrences: int
-    """How often it occurs in the text, before whatever: more places it cannot be counted from."""
+    """How often it occurs in the text."""
     share: float
     """P(l|m)."""
     distinctness: float
@@ -114,7 +113,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
     excess = context.distinctness[frequent] - chance
     says_little = excess <= LITTLE * entropy
 
-    def described(place: int) -> ContextToken:
+    def context_token(place: int) -> ContextToken:
         token = frequent[place]
         row = context.counts[[token]]
         count = int(context.token_counts[token])
@@ -152,8 +151,8 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
             NextToken(word, int(context.next_counts[n]), float(next_probs[n]))
             for n, word in zip(following, words(following), strict=True)
         ],
-        distinct=[described(int(place)) for place in distinct],
-        common=[described(int(place)) for place in common],
+        distinct=[context_token(int(place)) for place in distinct],
+        common=[context_token(int(place)) for place in common],
     )
 
 

@@ -145,8 +145,8 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
         "token_word": ("token", np.array([words[int(token)] for token in tokens])),
         "ranked_word": (("query", "place"), np.array([[words[int(token)] for token in row] for row in ranked])),
     }
-    described = {**options.to_dict(), "record": list(variables)}
-    return xr.Dataset(variables, coords, attributes("prediction", TITLE, described))
+    configuration = {**options.to_dict(), "record": list(variables)}
+    return xr.Dataset(variables, coords, attributes("prediction", TITLE, configuration))
 
 
 def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]:

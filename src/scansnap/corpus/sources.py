@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scansnap.runtime.errors import InputError, brief, printable, unknown
+from scansnap.runtime.errors import InputError, brief, count_items, printable, unknown
 from scansnap.validation.checks import expand_user
 
 FORMATS = {
@@ -112,7 +112,7 @@ class RowReport:
         for reasons, verdict in ((self.left_out, "left out"), (self.noted, "used all the same")):
             for reason, (count, places) in reasons.items():
                 listed = "; ".join(places) + ("; ..." if count > len(places) else "")
-                said.append(f"{count:,} row{'s' * (count != 1)} {verdict}: {reason} ({listed}).")
+                said.append(f"{count_items(count, 'row')} {verdict}: {reason} ({listed}).")
         return said
 
     def refuse_malformed(self, name: str) -> None:
@@ -411,7 +411,7 @@ class FoundFiles:
 
     def sentence(self) -> str:
         """How many files were read and skipped."""
-        said = f"{len(self.files):,} file{'s' * (len(self.files) != 1)} read"
+        said = f"{count_items(len(self.files), 'file')} read"
         if self.skipped:
             listed = ", ".join(printable(name, 60) for name in self.skipped[:LISTED])
             said += f", {len(self.skipped):,} skipped ({listed}{', ...' * (len(self.skipped) > LISTED)})"

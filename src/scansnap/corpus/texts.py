@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,69 +49,64 @@ HELD_OUT = 20
 """One part in this many of a text without splits is held out for validation."""
 
 
-@dataclass(frozen=True)
-class TextFiles:
-    """Text and its splits, each as files or rows in reading order; `hold_out` cuts `valid` off the end of `train`."""
+class Text:
+    """A text and its splits, each as files or rows in reading order, which was read once.
 
-    name: str
-    splits: Mapping[str, tuple[DataFile | MemoryRows, ...]]
-    found: FoundFiles
-    column: str | None = None
-    hold_out: bool = False
+    `hold_out` cuts `valid` off the end of `train`.
+    """
 
-    def scan(self) -> TextScan:
+    def __init__(
+        self,
+        name: str,
+        sources: Mapping[str, tuple[DataFile | MemoryRows, ...]],
+        found: FoundFiles,
+        column: str | None = None,
+        hold_out: bool = False,
+    ) -> None:
         """Read everything once: sizes, a hash of the content, and rows that cannot be used."""
+        self.name, self.found = name, found
+        self._sources, self._column, self._hold_out = sources, column, hold_out
+        self.report = RowReport()
+        self.sizes = dict.fromkeys(sources, 0)
+        """The characters of each split in lines that are not blank."""
         content = hashlib.blake2b(digest_size=16)
-        report = RowReport()
-        sizes = {}
-        for split, files in self.splits.items():
-            content.update(f"{split} {self.hold_out}\n".encode())
-            sizes[split] = 0
-            for piece in self._pieces(files, report):
+        for split in sources:
+            content.update(f"{split} {hold_out}\n".encode())
+            for piece in self._pieces(split, self.report):
                 content.update(piece.encode("utf-8", "surrogatepass"))
-                sizes[split] += _weight(piece)
-        report.refuse_malformed(self.name)
-        if not sum(sizes.values()):
-            raise InputError(f"{self.name} contains no text: give a file with words in it, or a folder of such files.")
-        return TextScan(self, content.hexdigest(), sizes, report)
-
-    def _pieces(self, files: Iterable[DataFile | MemoryRows], report: RowReport) -> Iterator[str]:
-        for file in files:
-            if self.column is None:
-                assert isinstance(file, DataFile)
-                yield from file.pieces()
-                continue
-            for row in file.rows([self.column]):
-                if isinstance(row.values, Malformed):
-                    report.leave_out(row, row.values.reason)
-                elif not isinstance(row.values[0], str) or not row.values[0].strip():
-                    report.leave_out(row, f"no text in '{self.column}'")
-                else:
-                    report.used += 1
-                    yield row.values[0].replace("\r\n", "\n").rstrip("\n") + "\n"
-
-
-@dataclass(frozen=True)
-class TextScan:
-    """A text that was read once."""
-
-    text: TextFiles
-    digest: str
-    sizes: Mapping[str, int]
-    """The characters of each split in lines that are not blank."""
-    report: RowReport
+                self.sizes[split] += _weight(piece)
+        self.digest = content.hexdigest()
+        self.report.refuse_malformed(name)
+        for split, size in self.sizes.items():
+            if not size:
+                what = name if len(self.sizes) == 1 else f"the {split} split of {name}"
+                raise InputError(f"{what} contains no text: give a file with words in it, or a folder of such files.")
 
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
-        return tuple(dict.fromkeys(("train", "valid", *self.sizes))) if self.text.hold_out else tuple(self.sizes)
+        return tuple(dict.fromkeys(("train", "valid", *self.sizes))) if self._hold_out else tuple(self.sizes)
 
     def pieces(self, split: str) -> Iterator[str]:
         """The text of a split, in pieces."""
-        if not self.text.hold_out or split not in ("train", "valid"):
-            return self.text._pieces(self.text.splits[split], RowReport())
-        pieces = self.text._pieces(self.text.splits["train"], RowReport())
-        return self._part(pieces, self.sizes["train"], split == "valid")
+        if not self._hold_out or split not in ("train", "valid"):
+            return self._pieces(split, RowReport())
+        return self._part(self._pieces("train", RowReport()), self.sizes["train"], split == "valid")
+
+    def _pieces(self, split: str, report: RowReport) -> Iterator[str]:
+        for source in self._sources[split]:
+            if self._column is None:
+                assert isinstance(source, DataFile)
+                yield from source.pieces()
+                continue
+            for row in source.rows([self._column]):
+                if isinstance(row.values, Malformed):
+                    report.leave_out(row, row.values.reason)
+                elif not isinstance(row.values[0], str) or not row.values[0].strip():
+                    report.leave_out(row, f"no text in '{self._column}'")
+                else:
+                    report.used += 1
+                    yield row.values[0].replace("\r\n", "\n").rstrip("\n") + "\n"
 
     def _part(self, pieces: Iterator[str], size: int, is_valid: bool) -> Iterator[str]:
         """The pieces before the cut, or those from the cut on."""
@@ -140,7 +134,7 @@ class TextScan:
             return min(spaces, key=lambda place: abs(place - target))
         if nearest is None:
             raise InputError(
-                f"{self.text.name} contains a single word: give enough text to hold part of it out for validation."
+                f"{self.name} contains a single word: give enough text to hold part of it out for validation."
             )
         return nearest
 
@@ -150,9 +144,7 @@ def _weight(piece: str) -> int:
     return 0 if piece.isspace() else len(piece)
 
 
-def find_text(
-    source: object, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True
-) -> TextFiles:
+def find_text(source: object, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True) -> Text:
     """The text with a name in `NAMES`, at a path, or in memory; a local folder called `example` is `./example`.
 
     `column` names the texts of a table.
@@ -161,7 +153,7 @@ def find_text(
         return _text_in_memory(source, column, hold_out)
     if source == EXAMPLE and isinstance(source, str):
         stories = {split: (MemoryRows.of({"text": texts}),) for split, texts in example_stories().items()}
-        return TextFiles(EXAMPLE, stories, FoundFiles(()), "text")
+        return Text(EXAMPLE, stories, FoundFiles(()), "text")
     if isinstance(source, str) and source in WIKITEXT:
         folder = cached_folder("text", source, lambda folder: _fetch_wikitext(source, folder))
         return _text_at(folder, source, None, None, hold_out)
@@ -182,7 +174,7 @@ def find_text(
     raise unknown("text", source, [*NAMES, "a path"])
 
 
-def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> TextFiles:
+def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> Text:
     """A column of a table, or strings."""
     rows = MemoryRows.of(source)
     if column is None and rows.names:
@@ -191,7 +183,7 @@ def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> TextFile
         rows, column = MemoryRows.of({"text": list(source)}), "text"
     rows.check_columns([column])
     split = "train" if hold_out else "all"
-    return TextFiles(f"a {type(source).__name__}", {split: (rows,)}, FoundFiles(()), column, hold_out)
+    return Text(f"a {type(source).__name__}", {split: (rows,)}, FoundFiles(()), column, hold_out)
 
 
 def _fetch_wikitext(name: str, folder: Path) -> None:
@@ -214,7 +206,7 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
                 file.writelines(row.rstrip("\n") + "\n" for row in rows["text"])
 
 
-def _text_at(path: Path, name: str, column: str | None, encoding: str | None, hold_out: bool) -> TextFiles:
+def _text_at(path: Path, name: str, column: str | None, encoding: str | None, hold_out: bool) -> Text:
     found = find_files(path, ("text",) if column is None else TABLES, encoding)
     if column is None and (table := _table_among(path, found)) is not None:
         raise InputError(
@@ -232,13 +224,10 @@ def _text_at(path: Path, name: str, column: str | None, encoding: str | None, ho
         by_split.setdefault(split, []).append(file)
     splits = {split: tuple(by_split[split]) for split in SPLITS if split in by_split}
     if "train" not in splits or len(splits) == 1:
-        return TextFiles(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
+        return Text(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
     others = tuple(str(file.path.relative_to(path)) for file in by_split.get("", ()))
     found = FoundFiles(tuple(file for files in splits.values() for file in files), found.skipped + others)
-    for split, files in splits.items():
-        if column is None and not any(piece.strip() for file in files for piece in file.pieces()):
-            raise InputError(f"the {split} files in {path} contain no text: fill them, or remove them.")
-    return TextFiles(name, splits, found, column, hold_out and "valid" not in splits)
+    return Text(name, splits, found, column, hold_out and "valid" not in splits)
 
 
 def _table_among(path: Path, found: FoundFiles) -> DataFile | None:

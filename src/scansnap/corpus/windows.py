@@ -13,32 +13,20 @@ from one text into another.  Ends of lines are tokens like others, as they are i
 
 There are N (w − 1) events, and each must be read.  But they need not be sorted: the N occurrences are, by m and n.
 Then the windows of one pair (m, n) follow each other, its sums fit into the cache, and they come out
-in order (`loops.py`).
-
-From the counts of one query m follow the quantities of the theory:
-
-    P(l|m) = c(l, m) / Σ_l' c(l', m)         how often l occurs before m
-    P(n|m) = c(m, n) / (number of occurrences)
-    D(l|m) = Σ_n P(n|l, m) log(P(n|l, m) / P(n|m)),  P(n|l, m) = c(l, m, n) / c(l, m)
-
-D, in nats, is how much a contextual token says about the next token.  It is 0 for a token that occurs with all next
-tokens in proportion and −log P(n|m) for one that is distinct to n.  Small counts alone make it positive: shuffled
-occurrences show how large it is when next tokens are unrelated to their contexts.
+in order.  A group touches some tens of many tokens, so neither clearing nor searching all sums for each group is
+affordable: the touched tokens are listed, and the list is sorted (`count_windows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal, get_args
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from scansnap.corpus.loops import count_windows, new_sums
 from scansnap.corpus.tables import CountRows, Table
+from scansnap.storage.code_cache import njit
 
 TableName = Literal["bigrams", "pairs", "triples"]
 TABLES: tuple[TableName, ...] = get_args(TableName)
@@ -54,51 +42,99 @@ def count_tables(vocab_size: int) -> dict[str, Table]:
     }
 
 
-@dataclass(frozen=True, eq=False)
-class Occurrences:
-    """Where queries occur, in order of query and next token."""
+class Sums(NamedTuple):
+    """One sum for each item, and the items whose sum is not 0."""
 
-    positions: NDArray[np.int64]
-    queries: NDArray[np.int32]
-    next_tokens: NDArray[np.int32]
+    values: NDArray[np.int64]
+    touched: NDArray[np.int32]
+    """In no order; the first `size[0]` count."""
+    size: NDArray[np.int64]
 
-    @classmethod
-    def find(cls, ids: NDArray[np.int32], first: int, stop: int, queries: range) -> Occurrences:
-        """The occurrences of a range of queries at positions first .. stop-1, each of which has a next token."""
-        chosen = ids[first:stop]
-        positions = first + np.flatnonzero((queries.start <= chosen) & (chosen < queries.stop))
-        found, next_tokens = ids[positions], ids[positions + 1]
-        order = np.lexsort((next_tokens, found))
-        return cls(positions[order], found[order], next_tokens[order])
 
-    def count(
-        self, ids: NDArray[np.int32], *, window: int, vocab_size: int, least: int = 1, block: int = 2**18
-    ) -> Iterator[tuple[str, CountRows]]:
-        """The rows of each table, in blocks of at most `block` and `vocab_size` rows.
+def new_sums(num_items: int) -> Sums:
+    """Zero for each item."""
+    return Sums(np.zeros(num_items, np.int64), np.empty(num_items, np.int32), np.zeros(1, np.int64))
 
-        Triples that occur fewer than `least` times are left out.  A block is valid until the next is asked for.
-        """
-        queries, next_tokens = self.queries, self.next_tokens
-        is_first = np.append(True, (np.diff(queries) != 0) | (np.diff(next_tokens) != 0))[: len(queries)]
-        groups = np.append(np.flatnonzero(is_first), len(queries))  # where each pair (m, n) begins
-        rows_before = np.append(0, np.cumsum(np.minimum(np.diff(groups) * (window - 1), vocab_size)))  # at most
-        sums, query_sums = new_sums(vocab_size), new_sums(vocab_size)
-        size = max(block, vocab_size)
-        items, counts = np.empty(size, np.int32), np.empty(size, np.int64)
-        pair_items, pair_counts = np.empty(size + vocab_size, np.int32), np.empty(size + vocab_size, np.int64)
-        first = 0
-        while first < len(groups) - 1:
-            stop = int(np.searchsorted(rows_before, rows_before[first] + size, side="right")) - 1
-            own = groups[first : stop + 1]
-            ends, pair_ends = count_windows(
-                ids, self.positions, queries, own, window, sums, query_sums, items, counts, pair_items, pair_counts
-            )
-            query, next_token = queries[own[:-1]].astype(np.int64), next_tokens[own[:-1]]
-            yield "bigrams", CountRows(query, next_token, np.diff(own))
-            yield "pairs", _rows(query, pair_items, pair_counts, pair_ends)
-            triples = _rows(query * vocab_size + next_token, items, counts, ends)
-            yield "triples", triples if least == 1 else triples.part(triples.counts >= least)
-            first = stop
+
+@njit(cache=True, nogil=True)
+def count_windows(ids, positions, queries, groups, window, sums, query_sums, items, counts, query_items, query_counts):
+    """Count the tokens before the positions of each group, and before those of each query.
+
+    Group g has the positions groups[g - 1] .. groups[g] - 1, all of one query and one next token.  `sums` is zero
+    before and after.  `query_sums` holds what was counted of a query whose last group is still to come.  Returns where
+    the rows of each group end, and where those of its query do, which are written after the query's last group.
+    """
+    ends = np.zeros(len(groups), np.int64)
+    query_ends = np.zeros(len(groups), np.int64)
+    for g in range(1, len(groups)):
+        stop = groups[g]
+        for i in range(groups[g - 1], stop):
+            for j in range(max(0, positions[i] - window + 1), positions[i]):
+                _add(sums, ids[j], 1)
+        ends[g] = _move(sums, items, counts, ends[g - 1])
+        for row in range(ends[g - 1], ends[g]):
+            _add(query_sums, items[row], counts[row])
+        query_ends[g] = query_ends[g - 1]
+        if stop == len(queries) or queries[stop] != queries[stop - 1]:
+            query_ends[g] = _move(query_sums, query_items, query_counts, query_ends[g - 1])
+    return ends, query_ends
+
+
+@njit(cache=True, nogil=True)
+def _add(sums, item, amount):
+    """Add a positive amount to the sum of an item."""
+    if sums.values[item] == 0:
+        sums.touched[sums.size[0]] = item
+        sums.size[0] += 1
+    sums.values[item] += amount
+
+
+@njit(cache=True, nogil=True)
+def _move(sums, items, counts, start):
+    """Move the touched items, in order, to items[start:] and their sums to counts[start:]; returns the end."""
+    touched = sums.touched[: sums.size[0]]
+    touched.sort()
+    sums.size[0] = 0
+    for i, item in enumerate(touched):
+        items[start + i] = item
+        counts[start + i] = sums.values[item]
+        sums.values[item] = 0
+    return start + len(touched)
+
+
+def count_occurrences(
+    ids: NDArray[np.int32], first: int, stop: int, queries: range, window: int, vocab_size: int, least: int, block: int
+) -> Iterator[tuple[str, CountRows]]:
+    """The rows of each table from a range of queries at positions first .. stop-1, each of which has a next token.
+
+    They come in blocks of at most `block` and `vocab_size` rows.  Triples that occur fewer than `least` times are left
+    out.  A block is valid until the next is asked for.
+    """
+    chosen = ids[first:stop]
+    positions = first + np.flatnonzero((queries.start <= chosen) & (chosen < queries.stop))
+    query, next_token = ids[positions], ids[positions + 1]
+    order = np.lexsort((next_token, query))
+    positions, query, next_token = positions[order], query[order], next_token[order]
+    is_first = np.append(True, (np.diff(query) != 0) | (np.diff(next_token) != 0))[: len(query)]
+    groups = np.append(np.flatnonzero(is_first), len(query))  # where each pair (m, n) begins
+    rows_before = np.append(0, np.cumsum(np.minimum(np.diff(groups) * (window - 1), vocab_size)))  # at most
+    sums, query_sums = new_sums(vocab_size), new_sums(vocab_size)
+    size = max(block, vocab_size)
+    items, counts = np.empty(size, np.int32), np.empty(size, np.int64)
+    pair_items, pair_counts = np.empty(size + vocab_size, np.int32), np.empty(size + vocab_size, np.int64)
+    begin = 0
+    while begin < len(groups) - 1:
+        end = int(np.searchsorted(rows_before, rows_before[begin] + size, side="right")) - 1
+        own = groups[begin : end + 1]
+        ends, pair_ends = count_windows(
+            ids, positions, query, own, window, sums, query_sums, items, counts, pair_items, pair_counts
+        )
+        m, n = query[own[:-1]].astype(np.int64), next_token[own[:-1]]
+        yield "bigrams", CountRows(m, n, np.diff(own))
+        yield "pairs", _rows(m, pair_items, pair_counts, pair_ends)
+        triples = _rows(m * vocab_size + n, items, counts, ends)
+        yield "triples", triples if least == 1 else triples.part(triples.counts >= least)
+        begin = end
 
 
 def _rows(
@@ -106,60 +142,3 @@ def _rows(
 ) -> CountRows:
     """Rows from the key of each group and where its items end."""
     return CountRows(np.repeat(keys, np.diff(ends)), items[: ends[-1]], counts[: ends[-1]])
-
-
-def largest(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """The places of the largest counts above 0, at most `most`, from the largest on."""
-    order = np.argsort(-counts, kind="stable")[:most]
-    return order[counts[order] > 0]
-
-
-@dataclass(frozen=True, eq=False)
-class ContextCounts:
-    """Counts of the contextual and next tokens of one query token."""
-
-    query: int
-    window: int
-    counts: sparse.csr_array = field(repr=False)
-    """c(l, n), (vocab_size, vocab_size) of int64."""
-    token_counts: NDArray[np.int64] = field(repr=False)
-    """c(l): how often each token is a contextual token, (vocab_size,)."""
-    next_counts: NDArray[np.int64] = field(repr=False)
-    """c(n): how often each token is the next token, (vocab_size,)."""
-
-    @classmethod
-    def from_rows(
-        cls, query: int, window: int, vocab_size: int, blocks: Iterable[tuple[str, CountRows]]
-    ) -> ContextCounts:
-        """The counts in the query's rows of all tables."""
-        margins = {"pairs": np.zeros(vocab_size, np.int64), "bigrams": np.zeros(vocab_size, np.int64)}
-        triples = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))]
-        for table, rows in blocks:
-            if table == "triples":
-                triples.append((rows.items.copy(), rows.keys % vocab_size, rows.counts.copy()))
-            else:
-                margins[table][rows.items] += rows.counts
-        tokens, next_tokens, counts = map(np.concatenate, zip(*triples, strict=True))
-        matrix = sparse.coo_array((counts, (tokens, next_tokens)), (vocab_size, vocab_size)).tocsr()
-        return cls(query, window, matrix, margins["pairs"], margins["bigrams"])
-
-    @property
-    def num_occurrences(self) -> int:
-        """How often the query token occurs with a next token."""
-        return int(self.next_counts.sum())
-
-    @cached_property
-    def cooccurrence(self) -> NDArray[np.float64]:
-        """P(l|m), (vocab_size,)."""
-        return self.token_counts / max(1, self.token_counts.sum())
-
-    @cached_property
-    def distinctness(self) -> NDArray[np.float64]:
-        """D(l|m) in nats, (vocab_size,); NaN for tokens that never precede the query or lack their rare triples."""
-        rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
-        next_probs = self.counts.data / self.token_counts[rows]  # P(n|l, m)
-        overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
-        divergence = np.bincount(rows, next_probs * np.log(next_probs / overall), minlength=self.counts.shape[0])
-        complete = (self.token_counts > 0) & (self.counts.sum(axis=1) == self.token_counts)
-        # a divergence is never negative, but rounding can make it so
-        return np.where(complete, np.maximum(divergence, 0.0), np.nan)

@@ -17,6 +17,7 @@ from scansnap.corpus.tokenizers import NOTABLE_SHARE
 from scansnap.figures.style import COLORS, label, legend, plain
 from scansnap.report import html
 from scansnap.results.provenance import provenance
+from scansnap.runtime.errors import count_items
 from scansnap.shortcuts.attention import PICKED
 from scansnap.shortcuts.judging import LEAST_Z
 from scansnap.shortcuts.result import REASONS, Shortcuts
@@ -38,11 +39,6 @@ def visible(text: str, longest: int = LONGEST) -> str:
     """A word as a reader can see it: signs that are invisible, or that would move others, become �."""
     shown = "".join("�" if unicodedata.category(sign) in ("Cc", "Cf", "Cn", "Co", "Cs") else sign for sign in text)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
-
-
-def count_items(number: int, kind: str) -> str:
-    """A number with its noun: 1 row, 2 rows."""
-    return f"{number:,} {kind}{'s' * (number != 1)}"
 
 
 def summary(result: Shortcuts) -> list[str]:

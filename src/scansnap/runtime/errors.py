@@ -109,6 +109,11 @@ def number_text(value: float, form: str) -> str:
     return "no number" if value != value else format(value, form)
 
 
+def count_items(number: int, noun: str) -> str:
+    """A number with its noun: 1 row, 2 rows."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def _written(letter: str) -> str:
     return letter.encode("unicode_escape").decode()
 

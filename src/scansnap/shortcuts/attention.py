@@ -15,7 +15,6 @@ at least `PICKED`.  It may let go of it later, when the word's texts are learned
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,34 +34,11 @@ QUERY = "label?"
 RECORDS = 40
 
 
-@dataclass(frozen=True)
-class ReadTexts:
-    """Texts that the model reads; each has some of its words."""
-
-    has_word: NDArray[np.int32]  # (N, S)
-    label: IntArray  # (N,)
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
-        """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
-
-        NaN for a word that none of these texts has.
-        """
-        is_own = self.has_word * (self.label[:, None] == speaks_for)  # (N, S)
-        length = self.has_word.sum(axis=1)
-        attention = (special.softmax(np.where(self.has_word, record, -np.inf), axis=1) for record in logits)  # (N, S)
-        sums = [length @ (is_own * record) for record in attention]
-        with np.errstate(invalid="ignore"):  # 0/0
-            return np.array(sums) / is_own.sum(axis=0)
-
-
 class FixedTexts(DataSource):
-    """A fixed set of real texts for `train`."""
+    """A fixed set of real texts for `train`; each has some of the words that the model reads."""
 
-    def __init__(self, classes: SequenceClasses, texts: ReadTexts) -> None:
-        self._classes, self._texts = classes, texts
+    def __init__(self, classes: SequenceClasses, has_word: NDArray[np.int32], label: IntArray) -> None:
+        self._classes, self._has_word, self._label = classes, has_word, label  # (N, S), (N,)
 
     @property
     def classes(self) -> SequenceClasses:
@@ -72,28 +48,21 @@ class FixedTexts(DataSource):
     def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
         """The texts, the same for every seed."""
         runs = len(seeds)
-        return Draw(np.tile(self._texts.label, (runs, 1)), np.tile(self._texts.has_word, (runs, 1, 1)))
+        return Draw(np.tile(self._label, (runs, 1)), np.tile(self._has_word, (runs, 1, 1)))
 
 
-def train_on(
-    classes: SequenceClasses, texts: ReadTexts, speaks_for: IntArray, options: ShortcutOptions
-) -> tuple[IntArray, FloatArray]:
-    """The recorded updates (n,) of a training by SGD from zero, and the gains there (n, S)."""
-    result = train(
-        FixedTexts(classes, texts),
-        lr_y=options.lr_y,
-        lr_z=options.lr_z,
-        steps=options.updates,
-        batch_size=min(options.batch_size, len(texts)),
-        num_sequences=len(texts),
-        seq_len=1 + int(texts.has_word.sum(axis=1).max()),
-        seeds=options.seed,
-        record=("attention_logits",),
-        record_every=max(1, options.updates // RECORDS),
-        progress=False,
-    )
-    logits = result["attention_logits"].values.reshape(result.sizes["step"], -1).astype(np.float64)
-    return result["step"].values, texts.gains(logits, speaks_for)
+def gains_of(has_word: NDArray[np.int32], label: IntArray, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
+    """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
+
+    Of N texts, `has_word` (N, S) says which words they have, and `label` (N,) their label.  NaN for a word that none of
+    these texts has.
+    """
+    is_own = has_word * (label[:, None] == speaks_for)  # (N, S)
+    length = has_word.sum(axis=1)
+    attention = (special.softmax(np.where(has_word, record, -np.inf), axis=1) for record in logits)  # (N, S)
+    sums = [length @ (is_own * record) for record in attention]
+    with np.errstate(invalid="ignore"):  # 0/0
+        return np.array(sums) / is_own.sum(axis=0)
 
 
 def picks(updates: IntArray, gains: FloatArray) -> Iterator[tuple[float | None, int | None]]:
@@ -117,8 +86,8 @@ def attend(
     drawn = rng.permutation(np.flatnonzero(~texts.is_test))[: options.sample]
     has_word = texts.table.has[:, chosen].tocsr()[drawn].toarray().astype(np.int32)
     usable = has_word.any(axis=1)
-    sample = ReadTexts(has_word[usable], texts.label[drawn][usable])
-    if len(np.unique(sample.label)) < 2:
+    has_word, label = has_word[usable], texts.label[drawn][usable]
+    if len(np.unique(label)) < 2:
         return {}
     own_labels = dict(zip(judged.feature.tolist(), judged.label.tolist(), strict=True))
     speaks_for = judged.evidence.z[chosen].argmax(axis=1)
@@ -126,8 +95,22 @@ def attend(
     names = [texts.table.features[feature].name for feature in chosen]
     classes = _classes(names, texts.labels, judged.with_feature[chosen], judged.rows)
     with progress_bar("training attention", None, progress):
-        updates, gains = train_on(classes, sample, speaks_for, options)
-    return dict(zip(chosen.tolist(), picks(updates, gains), strict=True))
+        result = train(
+            FixedTexts(classes, has_word, label),
+            lr_y=options.lr_y,
+            lr_z=options.lr_z,
+            steps=options.updates,
+            batch_size=min(options.batch_size, len(label)),
+            num_sequences=len(label),
+            seq_len=1 + int(has_word.sum(axis=1).max()),
+            seeds=options.seed,
+            record=("attention_logits",),
+            record_every=max(1, options.updates // RECORDS),
+            progress=False,
+        )
+    logits = result["attention_logits"].values.reshape(result.sizes["step"], -1).astype(np.float64)
+    gains = gains_of(has_word, label, logits, speaks_for)
+    return dict(zip(chosen.tolist(), picks(result["step"].values, gains), strict=True))
 
 
 def _classes(words: list[str], labels: tuple[str, ...], counts: IntArray, rows: IntArray) -> SequenceClasses:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from scansnap.corpus.tokenizers import words_and_signs
+from scansnap.runtime.errors import count_items
 
 IntArray = NDArray[np.int64]
 
@@ -121,7 +122,7 @@ def feature_table(
     builder = _Builder(weights, least)
     word = tokens.astype(np.int64)
     words = builder.add(text, word, lambda key: Feature("word", vocabulary[key]))
-    frequent = sorted(words, key=lambda key: -builder.count(words[key]))[:POSITIONED]
+    frequent = sorted(words, key=lambda key: -builder.counts[words[key]])[:POSITIONED]
     is_frequent = np.zeros(len(vocabulary), bool)
     is_frequent[frequent] = True
 
@@ -161,10 +162,10 @@ def feature_table(
     limits = np.unique(np.quantile(lengths[weights > 0], DECILES).astype(np.int64)).tolist()
     sides = [(side, limit) for limit in limits for side in ("at most", "more than")]
     is_side = np.stack([lengths <= limit if side == "at most" else lengths > limit for side, limit in sides], 1)
-    names = [f"{side} {limit:,} word{'s' * (limit != 1)}" for side, limit in sides]
+    names = [f"{side} {count_items(limit, 'word')}" for side, limit in sides]
     of_text, side_of = np.nonzero(is_side)
     builder.add(of_text, side_of, lambda key: Feature("length", names[key]))
-    return FeatureTable(builder.features, builder.table(len(ends)), builder.parents, num_pairs)
+    return FeatureTable(builder.features, builder.table(), builder.parents, num_pairs)
 
 
 class _Builder:
@@ -174,40 +175,27 @@ class _Builder:
         self._weights, self._least = weights, least
         self.features: list[Feature] = []
         self.parents: list[tuple[int, ...]] = []
-        self._counts: list[int] = []
-        self._texts: list[IntArray] = []
+        self.counts: list[int] = []  # rows that have each feature
         self.found = 0
+        self._tables: list[sparse.csc_array] = []
 
     def add(self, text, key, feature, parents=lambda key: (), most=None):  # type: ignore[no-untyped-def]
         """Add the features with these keys of these texts; returns their numbers by key."""
-        order = np.lexsort((text, key))
-        key, text = key[order], text[order]
-        is_new = np.append(True, (np.diff(key) != 0) | (np.diff(text) != 0))[: len(key)]
-        key, text = key[is_new], text[is_new]
-        first = np.flatnonzero(np.append(True, np.diff(key) != 0)[: len(key)])
-        counts = np.add.reduceat(self._weights[text], first) if len(first) else np.empty(0, np.int64)
+        keys, column = np.unique(key, return_inverse=True)
+        has = sparse.csc_array((np.ones(len(text), np.int32), (text, column)), (len(self._weights), len(keys)))
+        has.data[:] = 1  # where a text had a key repeatedly
+        counts = has.T @ self._weights
         chosen = np.flatnonzero(counts >= self._least)
         self.found = len(chosen)
         if most is not None and len(chosen) > most:
             chosen = np.sort(chosen[np.argsort(-counts[chosen], kind="stable")[:most]])
-        stops = np.append(first[1:], len(key))
-        numbers = {}
-        for i in chosen.tolist():
-            own = int(key[first[i]])
-            numbers[own] = len(self.features)
-            self.features.append(feature(own))
-            self.parents.append(parents(own))
-            self._counts.append(int(counts[i]))
-            self._texts.append(text[first[i] : stops[i]])
+        numbers = {own: len(self.features) + i for i, own in enumerate(keys[chosen].tolist())}
+        self.features += map(feature, numbers)
+        self.parents += map(parents, numbers)
+        self.counts += counts[chosen].tolist()
+        self._tables.append(has[:, chosen])
         return numbers
 
-    def count(self, number: int) -> int:
-        """How many rows have a feature."""
-        return self._counts[number]
-
-    def table(self, num_texts: int) -> sparse.csc_array:
+    def table(self) -> sparse.csc_array:
         """(n, V) which text has which feature."""
-        sizes = [len(texts) for texts in self._texts]
-        rows = np.concatenate([np.empty(0, np.int64), *self._texts])
-        ones = np.ones(len(rows), np.int32)
-        return sparse.csc_array((ones, rows, np.append(0, np.cumsum(sizes))), (num_texts, len(sizes)))
+        return sparse.hstack(self._tables, format="csc")

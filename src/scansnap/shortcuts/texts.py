@@ -199,11 +199,9 @@ def label_texts(collected: Collected, options: ShortcutOptions) -> LabeledTexts:
     kept, copies = first[order], copies[order]
     is_test = part[kept] == 1
     parts_of = [np.isin(group[kept], group[part == p]) for p in (0, 1)]
-    starts = np.append(0, ends[:-1])
-    own = np.concatenate([np.arange(starts[i], ends[i]) for i in kept])
-    lengths = (ends - starts)[kept]
+    lengths = np.diff(ends, prepend=0)[kept]
     table = feature_table(
-        tokens[own],
+        np.concatenate([np.frombuffer(texts[at].ids, np.int32) for at in kept]),
         np.cumsum(lengths),
         list(collected.vocabulary),
         [(i, shape) for i, at in enumerate(kept) for shape in texts[at].shapes],

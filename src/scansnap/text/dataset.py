@@ -102,7 +102,7 @@ def template(
             "token": np.arange(size["token"]),
             "token_word": ("token", np.array(corpus.words(range(corpus.vocab_size)))),
         }
-    described = {
+    configuration = {
         **options.to_dict(),
         **asdict(schedule),
         "lr_z": options.rate_z,
@@ -114,7 +114,7 @@ def template(
         "record": recorded(size),
     }
     model = "the (Y, Z) model" if size["query"] else "a transformer"
-    return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", described))
+    return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", configuration))
 
 
 def summarize_text(dataset: xr.Dataset) -> dict[str, Any]:

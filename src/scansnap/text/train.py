@@ -51,9 +51,6 @@ CHECKPOINT_SECONDS = 60.0
 QUICK_CHECKPOINT = CHECKPOINT_SECONDS / 10
 """The seconds that a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
 
-PROGRESS_SECONDS = 0.5
-"""Time between updates of the progress bar."""
-
 ONE_THREAD_OPERATIONS = 1e9
 """An update of fewer operations runs on one thread."""
 
@@ -138,19 +135,11 @@ class TextTraining:
     """A run of `train_text` and its `model`, as `text_training` makes it."""
 
     def __init__(self, corpus: Corpus, options: TextOptions | YZTextOptions, store: str | Path | None = None) -> None:
+        """Make the model, what is measured on windows of the validation split, and the result that records it."""
         self.corpus, self.options = corpus, options
         self._columns = Columns(corpus.train, options.batch_size, options.window)
         windows = consecutive(corpus.valid, options.window)
         self._processes = Processes(options.device)
-        try:
-            self._prepare(windows, store)
-        except BaseException:
-            self._processes.close()
-            raise
-
-    def _prepare(self, windows: NDArray[np.int64], store: str | Path | None) -> None:
-        """Make the model, what is measured on windows of the validation split, and the result that records it."""
-        corpus, options = self.corpus, self.options
         shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
         shape = shape_of(options, vocab_size=corpus.vocab_size)
         valid_tokens = min(len(corpus.valid), MOST_TOKENS)
@@ -181,12 +170,12 @@ class TextTraining:
         self._template = text_dataset.template(
             corpus, options, schedule, self._size, sample, queries, self._processes.count
         )
-        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        self._model_bytes = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         self._recorder = Recorder(
             self._template,
             variables,
             store if self._processes.is_first else None,
-            more_bytes=weights * (1 + 2 * (1 + self._learner.moments)),
+            more_bytes=self._model_bytes * (1 + 2 * (1 + self._learner.moments)),
         )
         over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
         self._records = Records(self._recorder, over_steps, self._size["step"])
@@ -252,7 +241,7 @@ class TextTraining:
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # left by an earlier run
         note = ""
-        shown = saved = time.monotonic()
+        saved = time.monotonic()
         interval = CHECKPOINT_SECONDS
         while True:
             if step == steps[record]:
@@ -269,10 +258,8 @@ class TextTraining:
             inputs, targets = self._columns.at(step, self._share)
             losses.append(self._learner.update(step, inputs, targets, rate_share(step)))
             step += 1
+            show(step, note)
             now = time.monotonic()
-            if now - shown > PROGRESS_SECONDS:
-                shown = now
-                show(step, note)
             if store is not None and now - saved > interval:
                 self._checkpoint(store, step, record, losses)
                 saved = time.monotonic()
@@ -327,14 +314,10 @@ class TextTraining:
         state = {"record": np.array(record), "losses": loss_values, "watched": self._measurement.state()}
         store.write_checkpoint(step, {**state, **self._learner.state()})
 
-    @property
-    def saves_model(self) -> bool:
-        """Whether the trained model is written beside the result."""
-        return self.options.saves_model(sum(tensor.nbytes for tensor in self.model.state_dict().values()))
-
     def _finish(self) -> xr.Dataset:
-        if self._recorder.store is not None and self._diverged < 0 and self.saves_model:
-            save_model(self.model, self.corpus.tokenizer, model_folder(self._recorder.store.path))
+        store = self._recorder.store
+        if store is not None and self._diverged < 0 and self.options.saves_model(self._model_bytes):
+            save_model(self.model, self.corpus.tokenizer, model_folder(store.path))
         if self._winners is not None and self._diverged < 0:
             self._recorder.write({"attention_logits": self._winners.logits()[None]}, (slice(None),))
         status = np.array(["ok" if self._diverged < 0 else "diverged"], "U8")

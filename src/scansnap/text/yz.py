@@ -43,7 +43,6 @@ class YZText(nn.Module):
         self.shape = shape
         self.decoder = nn.Parameter(_zeros(shape), requires_grad=False)  # Y
         self.attention_logits = nn.Parameter(_zeros(shape), requires_grad=False)  # Z
-        self._rows: Tensor | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
         """The weights (B, T, T) with which the logits of each position but the first read the rows of Y."""
@@ -75,7 +74,7 @@ class YZText(nn.Module):
         share = 1.0 / next_tokens[:, 1:].numel()
         read = self._read(ids)
         mix, length = self._mix(read)
-        rows = self._row_buffer(ids)
+        rows = self.decoder.new_empty(*ids.shape, self.shape.vocab_size)
         g = torch.empty_like(mix)
         total = torch.zeros((), dtype=torch.float64, device=ids.device)
         for part in self._parts(ids):
@@ -113,13 +112,6 @@ class YZText(nn.Module):
             return read.unit, None
         length = (2 + 2 * torch.diagonal(read.entry, dim1=1, dim2=2)[..., None]).sqrt()  # of f_m
         return (read.unit + torch.eye(read.unit.shape[1], dtype=length.dtype, device=length.device)) / length, length
-
-    def _row_buffer(self, ids: Tensor) -> Tensor:
-        """An array (B, T, M), reused by the next step: fresh memory costs a CPU as much as a product."""
-        shape = (*ids.shape, self.shape.vocab_size)
-        if self._rows is None or self._rows.shape != shape or self._rows.device != ids.device:
-            self._rows = self.decoder.new_empty(shape)
-        return self._rows
 
     def _parts(self, ids: Tensor) -> Iterator[slice]:
         at_once = max(1, LOGITS_AT_ONCE[ids.device.type] // (ids.shape[1] * self.decoder.shape[1]))

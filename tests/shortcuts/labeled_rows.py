@@ -1,4 +1,4 @@
-"""Small labelled data sets for tests."""
+"""Small labeled data sets for tests."""
 
 from __future__ import annotations
 
