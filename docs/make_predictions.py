@@ -165,8 +165,8 @@ its correlations differ by at most 0.01 in $(Y, Z)$ and 0.08 in the other models
 tokens, {types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. The constants of `settled` were
 tuned on the first {tokens:,} tokens of WikiText-2, with {tuning_seeds} seeds of $(Y, Z)$. All other numbers come from
 tokens from 1,000,000 on, which this study uses for nothing else. `population` has no constants; its form was chosen
-earlier among 15, on 209,000 tokens of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction for all
-{tests}.
+earlier among 15, on 209,000 tokens of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction
+for all {tests}.
 
 ![{title}](images/text/figure_prediction.png)
 
