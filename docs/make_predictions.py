@@ -180,10 +180,11 @@ parentheses is the share of a query's ten winners among the ten predicted ones, 
 {beside}
 ## One change at a time
 
-The table has the rank correlation after the tokens' frequency is taken out, for each method and for the same method on
-shuffled text. Each row after $(Y, Z)$ adds one change to the model of the row above. The last two rows are the published
-model: it also differs in its initial values and attends to its own position. In the row of clipping no gradient is large
-enough to be clipped. Marks: † better than frequency, ‡ better than shuffled text, at the 5% level after the correction.
+The table has the rank correlation after the tokens' frequency is taken out, for each method and for the same method
+on shuffled text. Each row after $(Y, Z)$ adds one change to the model of the row above. The last two rows are the
+published model: it also differs in its initial values and attends to its own position. In the row of clipping no
+gradient is large enough to be clipped. Marks: † better than frequency, ‡ better than shuffled text, at the 5% level
+after the correction.
 
 {models}
 ## The two constants of `settled`
