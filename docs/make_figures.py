@@ -27,12 +27,13 @@ Each figure is drawn from new runs, and each statement of the paper about it is 
 and `--details` adds the tests behind each line. `scansnap reproduce` puts all of them on one page. Figures 6, 11 and 12
 have {NUM_SEEDS} seeds per cell here; `scansnap figure` makes them with ten, as published.
 
-Each statement stands with what was measured. It holds (✓), fails (✗: some comparison is significantly the other way
-round) or is not settled (?: no comparison contradicts it, but not all are significant). Tests are one-sided t tests
-over shared seeds at the 5% level, with Holm's correction where one statement has many comparisons.
+Below each figure are the statements with the measured values. A statement holds (✓), fails (✗: some comparison is
+significant in the opposite direction) or is not settled (?: no comparison contradicts it, but not all are significant).
+Tests are one-sided t tests over shared seeds at the 5% level, with Holm's correction where one statement has many
+comparisons.
 
 We chose what the paper does not state: Figure 2's rates and stages; Figure 3's $\\eta_Y$ and classes; Figure 8's $M$
-and rates; Figure 9's $K$ and $C_0$; the thresholds of Figures 11 and 12, whose range was fixed after looking at others.
+and rates; Figure 9's $K$ and $C_0$; the thresholds of Figures 11 and 12, after looking at other ranges.
 
 """
 

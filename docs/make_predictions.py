@@ -153,17 +153,20 @@ def _table(lines: list[list[str]]) -> str:
 
 PAGE_WORDS = """# Predictions on WikiText-2: the results
 
-Written by `docs/make_predictions.py` from the study `studies/prediction.py`. It is small: {tokens:,} tokens,
-{types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. $(Y, Z)$ is the paper's model, with a
-decoder $Y$ and attention logits $Z$. The constants of `settled` were tuned on the first {tokens:,} tokens of
-WikiText-2, with {tuning_seeds} seeds of $(Y, Z)$. All other numbers come from tokens from 1,000,000 on, which this
-study uses for nothing else. `population` has no constants; its form was chosen earlier among 15, on 209,000 tokens
-of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction for all {tests}.
+This page tests the two [methods of prediction](prediction.md#how-it-is-predicted), `settled` and `population`, in the
+paper's model $(Y, Z)$ (decoder $Y$, attention logits $Z$) and in 13 other models.
 
 **What holds.** In $(Y, Z)$ both methods predict better than the tokens' frequency, and better than shuffled text, at
 all three ratios $\\eta_Y/\\eta_Z$. In none of the 13 other models does a prediction pass both tests: after {updates}
-updates the first change, learned embeddings, already breaks it. A second run, with
-PyTorch 2.13, agrees on this; its correlations differ by at most 0.01 in $(Y, Z)$ and 0.08 in the other models.
+updates the first change, learned embeddings, already breaks it. A second run, with another version of PyTorch, agrees;
+its correlations differ by at most 0.01 in $(Y, Z)$ and 0.08 in the other models.
+
+**The study** (`studies/prediction.py`; `python docs/make_predictions.py run WIKITEXT` repeats it) is small: {tokens:,}
+tokens, {types:,} types (rarer words are `<unk>`), {updates} updates, {num_seeds} seeds. The constants of `settled` were
+tuned on the first {tokens:,} tokens of WikiText-2, with {tuning_seeds} seeds of $(Y, Z)$. All other numbers come from
+tokens from 1,000,000 on, which this study uses for nothing else. `population` has no constants; its form was chosen
+earlier among 15, on 209,000 tokens of WikiText-2. Tests are Wilcoxon's over 30 queries, with Holm's correction
+for all {tests}.
 
 ![{title}](images/text/figure_prediction.png)
 
@@ -171,16 +174,17 @@ PyTorch 2.13, agrees on this; its correlations differ by at most 0.01 in $(Y, Z)
 
 ## $(Y, Z)$ itself
 
-Spearman's correlation of predicted and actual gain within a query, mean over queries and seeds. In brackets is the
-share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all.
+The table has Spearman's correlation of predicted and actual gain within a query, mean over queries and seeds. In
+parentheses is the share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all.
 
 {beside}
 ## One change at a time
 
-The rank correlation after the tokens' frequency is taken out, for each method and for the same method on shuffled text.
-Each row after $(Y, Z)$ adds one change to the model of the row above. The last two rows are the published model: it
-also differs in its initial values and attends to its own position. No gradient is large enough to be clipped in the row
-of clipping. Marks: † better than frequency, ‡ better than shuffled text, at the 5% level after the correction.
+The table has the rank correlation after the tokens' frequency is taken out, for each method and for the same method
+on shuffled text. Each row after $(Y, Z)$ adds one change to the model of the row above. The last two rows are the
+published model: it also differs in its initial values and attends to its own position. In the row of clipping no
+gradient is large enough to be clipped. Marks: † better than frequency, ‡ better than shuffled text, at the 5% level
+after the correction.
 
 {models}
 ## The two constants of `settled`
@@ -192,7 +196,7 @@ The package's default, 1000 and 0.75, was chosen for longer training.
 ## The time of the snap
 
 If a text is memorized, each occurrence is a class, and Theorem 4 gives $t_0$ with $K$ the number of tokens
-(`text_snap_start`). The last column has the updates at which attention of $(Y, Z)$ froze in three runs of
+(`text_snap_start`). The last column says after how many updates attention of $(Y, Z)$ froze in three runs of
 `studies/snap.py`, which record every 200 updates and end after 20,000.
 
 {snaps}

@@ -37,8 +37,8 @@ INTRODUCTION = """\
 
 `python docs/make_stability.py` checks every claim with ten seeds, with $\\eta_Y$, $\\eta_Z$ and $M$ twice and half as
 large, one at a time, and on two classes of unequal probabilities that meet Assumption 2. The table counts the claims
-that use what was changed. *same* is the verdict of the claim's own setting, with every correction confirmed.
-*assumptions not met* and *does not apply* mean that the claim says nothing about that case.
+that use what was changed. *same*: the verdict is that of the claim's own setting, and every correction is confirmed.
+*assumptions not met* and *does not apply*: the claim says nothing about that case.
 
 """
 
@@ -116,7 +116,7 @@ def page(rows: list[Row]) -> str:
         cells = [row.cells[name].split("; ") for row in rows]
         counts = [sum(word in cell for cell in cells) for word in (SAME, *EXCUSED)]
         lines.append(f"| {tex(name)} | {' | '.join(map(str, counts))} |")
-    lines += ["", f"{sum(row.stable for row in rows)} of {len(rows)} claims keep their verdict in all of this.", ""]
+    lines += ["", f"{sum(row.stable for row in rows)} of {len(rows)} claims keep their verdict in all cases.", ""]
     for row in rows:
         changes = "; ".join(f"{name}: {cell}" for name, cell in row.cells.items() if not row.is_stable(cell))
         lines += [f"- `{row.claim}` ({row.verdict}): {tex(readable(changes))}"] if changes else []
