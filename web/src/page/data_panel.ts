@@ -23,7 +23,7 @@ const VOCABULARY = {
   label: "Vocabulary M",
   least: 1,
   most: 1_000_000,
-  tip: "How many tokens the decoder chooses from. Tokens beyond those of the classes never occur. If empty: as many as are used.",
+  tip: "How many tokens the decoder chooses from. Other tokens never occur. Leave it empty to use only the tokens of the classes.",
 } as const;
 
 const SENTENCES = `pets: the old dog chased the cat

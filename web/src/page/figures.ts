@@ -16,7 +16,7 @@ export const STATEMENTS: Record<string, string> = {
     "The paper: the slower the decoder, the later t₀ and the larger the growth after it. Keep the curves of one rate and open another, under both gradients.",
   "Figure 4: Syn-Small, SGD":
     "The paper: attention gathers on the most frequent distinct token; the faster decoder converges sooner, to attention that is less sparse.",
-  "Figure 5: Syn-Small, Adam": "The paper: with Adam, other learning rates pick other subsets of the distinct tokens.",
+  "Figure 5: Syn-Small, Adam": "The paper: with Adam, different learning rates pick different subsets of the distinct tokens.",
   "Figure 6: entropy, Syn-Medium":
     "The paper: a faster attention rate makes attention sparser; a decoder rate beyond about twice that makes it denser. The phase map below draws this.",
   "Figure 8: the decoder’s growth":

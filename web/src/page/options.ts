@@ -58,7 +58,7 @@ export const OPTIONS: readonly OptionSpec[] = [
       ["true", "true SGD"],
       ["modified", "Lemma 3’s"],
     ],
-    tip: "True SGD is what a program does. The paper proves its theorems for the simpler gradient of Lemma 3.",
+    tip: "True SGD is what ordinary training computes. The paper proves its theorems for the simpler gradient of Lemma 3.",
   },
   {
     key: "optimizer",

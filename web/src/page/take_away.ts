@@ -84,7 +84,7 @@ export class TakeAway {
     const embedded = !/^(file|https?):/.test(link);
     const copied = await copyText(embedded ? link.slice(link.indexOf("#")) : link);
     const words = embedded
-      ? "The part after # is copied: put it behind the address of the explorer’s page."
+      ? "The part after # is copied: append it to the address of the explorer’s page."
       : "The link is copied.";
     this.said.textContent = copied ? words : "Copy the link from the address bar.";
   }

@@ -101,7 +101,7 @@ export const STOPS: readonly Stop[] = [
     answers: ["Yes", "No, common words keep losing", "It never moves at all"],
     right: 1,
     seen:
-      "They keep losing long after the loss is zero. And no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
+      "They keep losing long after the loss is zero. Here no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
       "it picks a winner because gradients have sizes. Now it is your turn: change something.",
     state: () =>
       stateWith(
