@@ -8,13 +8,12 @@ built-in ones are made the way you make your own:
     def wandering(head):
         return head.as_long_as(head["moved"] > 0.5, f"{head.now('moved'):.0%} of its attention has just moved")
 
-Which weight on a key is much depends on the number of keys: a head that attends evenly to n keys has 1/n on the first
-token, on the previous one and on the largest.  Let e be the mean of 1/n over the rows that were measured
-(`even_weight`).  A weight w is therefore read as the share of what could lie there beyond an even share,
+How large a weight on one key is depends on the number of keys: a head with uniform attention gives each of n keys 1/n.
+Let u be the mean of 1/n over the measured rows (`even_weight`).  The rules rescale a weight w to
 
-    s = (w - e)/(1 - e),                                                                    (`beyond_even`)
+    s = (w - u)/(1 - u),                                                                    (`beyond_even`)
 
-which is 0 for an even head and 1 if all weight lies there, whatever the length of the window.
+which is 0 for uniform attention and 1 if all attention is on that key, whatever the length of the window.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from scansnap.validation.user_code import Registry
 from scansnap.validation.validate import validated
 
 Severity = Literal["alarm", "notice", "pattern"]
-"""What a verdict asks for, most pressing first: look now, look when you can, or nothing: it says what the head does."""
+"""What a verdict asks of you, most urgent first: look now, look when you can, or nothing (it describes the head)."""
 
 MOST = 0.5
-"""A head is named for a key if half of what could lie there beyond an even share does: it attends to that key more than
-to all others together."""
+"""A head is named for a key if its rescaled weight s on it is at least this: the key gets more attention than all
+others together."""
 
 NEARLY = 0.9
-"""What has held still holds at one snapshot with this share of its limit: sampled rows make shares vary a little."""
+"""A verdict that held before survives one snapshot at this share of its limit: sampled rows make weights vary."""
 
 ONE_KEY = 0.95
-"""Attention has collapsed if this share of it, beyond an even share, lies on one key.  The gradient reaches a row's
+"""Attention has collapsed if the rescaled weight on one key is at least this.  The gradient reaches a row's
 logits through diag(p) - pp', whose trace 1 - sum p^2 is at most 1 - top_1^2 <= 2 (1 - top_1): at 0.95 no more than a
 tenth of what an even row lets through.  The head hardly learns where to look any more."""
 
