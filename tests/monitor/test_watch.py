@@ -482,7 +482,7 @@ def test_new_alarms_are_told_once() -> None:
         ending.step()
 
 
-def test_a_head_that_another_verdict_explained_is_a_new_alarm_later() -> None:
+def test_a_new_alarm_says_what_explained_it_before() -> None:
     """The second head attends to the first token alone, and then to other keys: it is new at step 2, not at step 1."""
     given, told = Given(1), list[ss.HeadVerdict]()
     rng = np.random.default_rng(0)
@@ -493,6 +493,7 @@ def test_a_head_that_another_verdict_explained_is_a_new_alarm_later() -> None:
         given.show(np.stack([patterns[one], patterns[other]])[None])
         watch.step()
     assert [(v.name, v.head, v.since) for v in told] == [("collapsed", 0, 1), ("collapsed", 1, 1)]
+    assert [v.evidence.endswith("; until now it was sink") for v in told] == [False, True]
 
 
 def test_without_patterns_with_loss_and_rate(tmp_path: Path) -> None:

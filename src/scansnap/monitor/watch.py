@@ -41,6 +41,7 @@ from scansnap.monitor.snapshot import (
     pattern_shape,
 )
 from scansnap.monitor.store import SnapshotStore, read_snapshots
+from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.results.dataset import attributes
 from scansnap.results.store import WATCH
@@ -533,11 +534,20 @@ class Watch:
     def _tell_alarms(self, on_alarm: Callable[[list[HeadVerdict]], object]) -> None:
         """Call the user with the alarms that are new; one that has ended is new when it comes again.
 
-        A head may have collapsed before its alarm is new, if another verdict named the key that it attended to.
+        A head may have collapsed earlier than its alarm is new, if another verdict named the key that it attends to.
         """
-        alarms = {(v.name, v.layer, v.head): v for v in self.verdicts if v.severity == "alarm"}
+        numbers = self._numbers
+        alarms = {(v.name, v.layer, v.head): v for v in judge_heads(numbers) if v.severity == "alarm"}
         new = [verdict for key, verdict in alarms.items() if key not in self._alarms]
         self._alarms = set(alarms)
+        if any(verdict.since < self._snapshots[-1].step for verdict in new):
+            before = judge_heads(numbers.isel(step=slice(-1)))
+            named = {(v.layer, v.head): v.name for v in before if HEAD_VERDICTS.member(v.name).names_key}
+            held = {(v.name, v.layer, v.head) for v in before}
+            for i, verdict in enumerate(new):
+                head = verdict.layer, verdict.head
+                if head in named and (verdict.name, *head) not in held and verdict.since < self._snapshots[-1].step:
+                    new[i] = replace(verdict, evidence=f"{verdict.evidence}; until now it was {named[head]}")
         if new:
             on_alarm(new)
 
