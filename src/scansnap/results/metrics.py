@@ -8,9 +8,9 @@ Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps
 least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
 moved less than `MOVED` in all has hardly moved, so it has not slowed.
 
-Small rates add up in long runs, and a pattern that creeps, or slides back to where it came from, has not frozen.  So
-where the patterns c_j themselves are known, two distances are compared.  `until` is how far attention had got from its
-start up to the snap, and `since` how far it got from the snap afterwards:
+Small rates add up in long runs: a pattern that moves slowly on, or back to where it came from, has not frozen.  So
+where the patterns c_j themselves are known, two distances are compared.  `until` is the largest distance from the start
+up to the snap, and `since` the largest distance from the snap afterwards:
 
     until = max over j <= i of |c_j - c_0|/2,   since = max over j >= i of |c_j - c_i|/2   (|.| the l1 norm).
 
@@ -18,8 +18,8 @@ It is *frozen*, or has snapped, if since <= `STAYED` until.  The limit lies betw
 rate that declines exponentially from its peak leaves 0.1/0.9 = 0.11 of the movement for after it is at a tenth.  One
 that declines like 1/t never stops: with the peak at t = 1 the movement is 1 + ln 10 = 3.3 up to the snap at t = 10 and
 ln(T/10) from there to T, so it is beyond the limit before the run is twice as long as it took to slow.  Where only the
-m_i are known (text, and models that are watched), hops to and fro cannot be told from a way: the distances are NaN, and
-a pattern that has slowed is called frozen.
+m_i are known (text, and watched models), back-and-forth movement cannot be distinguished from steady movement: the
+distances are NaN, and a pattern that has slowed is called frozen.
 
 `late_share` puts a number to the rate: the largest one over the last fifth of the steps as a share of the peak, which
 is at most `FROZEN` exactly for the patterns that have slowed, if they moved at all.
