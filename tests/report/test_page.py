@@ -21,7 +21,7 @@ from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report import html
 from scansnap.report.claims_page import short_name
-from scansnap.report.reproduce import render, reproduce
+from scansnap.report.reproduce import Link, render, reproduce
 from scansnap.report.reproduction import PageFigure, Reproduction, headline
 from tests.browser import in_browser, opened_pages
 from tests.explorer.test_page_looks import AXE, violations
@@ -74,7 +74,7 @@ def blanks(reproduction: Reproduction) -> dict[str, str]:
 
 @cache
 def whole_page() -> str:
-    return render(kept(), blanks(kept()))
+    return render(kept(), blanks(kept()), {"theorem_4": [Link("disagreement 6", "../disagreements.html#entry-6")]})
 
 
 def test_a_text_brings_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +118,7 @@ def test_links_arrive() -> None:
     anchors = re.findall(r'\bid="([^"]+)"', text)
     assert len(anchors) == len(set(anchors))
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(anchors)
+    assert '<a href="../disagreements.html#entry-6" target="_top">disagreement 6</a>' in text
     (card,) = re.findall(r'<details class="claim" id="theorem_1_b">.*?</details>', text, re.DOTALL)
     assert '<a href="#lemma_9">Lemma 9</a>' in card
     assert '<a href="#lemma_9">Eq. 57</a>' in card

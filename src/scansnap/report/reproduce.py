@@ -6,8 +6,8 @@ import hashlib
 import inspect
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,14 @@ CLAIM_WORK = 0.2
 
 ASSUMED_OF = ("lr_y", "lr_z", "seq_len", "steps", "momentum", "optimizer", "init")
 """The options about which the paper makes assumptions."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a reader finds more about a claim."""
+
+    text: str
+    address: str
 
 
 @validated
@@ -184,7 +192,9 @@ class UnfinishedFigures:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def render(reproduction: Reproduction, pictures: Mapping[str, str]) -> str:
+def render(
+    reproduction: Reproduction, pictures: Mapping[str, str], links: Mapping[str, Sequence[Link]] | None = None
+) -> str:
     """The page as text: `pictures` as PNG in base64, by the anchors of figures and the ids of claims."""
     citations = Citations(
         [verdict.claim for verdict in reproduction.verdicts], [figure.recipe.name for figure in reproduction.figures]
@@ -194,6 +204,7 @@ def render(reproduction: Reproduction, pictures: Mapping[str, str]) -> str:
         reproduction=reproduction,
         headline=headline(reproduction),
         pictures=pictures,
+        links=links or {},
         marks=MARKS,
         count_verdict=count_verdict,
         short_name=short_name,
