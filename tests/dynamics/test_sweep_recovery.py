@@ -19,6 +19,7 @@ import pytest
 import scansnap as ss
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import Arrays, Shard, run_shard
+from scansnap.results import store
 from scansnap.runtime.ray import ray_cluster
 from tests.faults.test_writers import LOOPBACK, MARK, listening, marked, needs_ray
 
@@ -53,6 +54,33 @@ def test_a_finished_sweep_is_read_and_another_is_refused(tmp_path, shards) -> No
         ss.sweep("syn-small", **{**SMALL, "batch_size": 9}, store=path)
     assert not seen
     assert ss.load(path).identical(first)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "seconds"),
+    [(store, "inner", 7, 1.0), (np, "savez", 3, -1.0)],
+    ids=["a shard", "a checkpoint"],
+)
+def test_an_interrupt_within_a_write_loses_nothing(
+    tmp_path, monkeypatch, owner: object, name: str, call: int, seconds: float
+) -> None:
+    """What is staged by then is in the commit that follows; it must not count as done and be thrown away."""
+    options = {**SMALL, "record": "loss", "shard_size": 2}
+    real, calls = getattr(owner, name), []
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        calls.append(args)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(sweeping, "COMMIT_SECONDS", seconds)
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ss.sweep("syn-small", **options, store=tmp_path / "s.zarr")
+    monkeypatch.undo()
+    resumed = ss.sweep("syn-small", **options, store=tmp_path / "s.zarr")
+    np.testing.assert_array_equal(resumed["loss"], ss.sweep("syn-small", **options)["loss"])
 
 
 @pytest.mark.parametrize("options", [SMALL, FLOWS], ids=["training", "flow"])

@@ -172,9 +172,14 @@ def after_power_cuts(folder: Path, name: str, draws: int, every: int = 1) -> Cou
         patch.setattr("os.fsync", lambda handle: None)
         for tree in trees:
             write_tree(tree, folder / "copy")
-            seen[outcome(WRITTEN[name], folder / "copy", expected)] += 1
+            seen[_continued(outcome(WRITTEN[name], folder / "copy", expected))] += 1
             seen["LEFT BEHIND"] += len(list((folder / "copy").rglob("*.new")))
     return +seen
+
+
+def _continued(result: str) -> str:
+    """The result of work that must be able to continue: a refusal is in capitals too."""
+    return "NOT CONTINUED" if result == "refused" else result
 
 
 class FullDisk:
@@ -213,5 +218,5 @@ def on_full_disks(folder: Path, name: str, every: int) -> Counter[str]:
             with patch.context() as failing:
                 FullDisk(failing, moment)
                 seen[f"first {outcome(WRITTEN[name], root, expected, because='No space left on device')}"] += 1
-            seen[outcome(WRITTEN[name], root, expected)] += 1
+            seen[_continued(outcome(WRITTEN[name], root, expected))] += 1
     return seen

@@ -49,3 +49,7 @@ def test_an_attack_does_no_harm(name: str, tmp_path: Path) -> None:
     assert not any(map(is_bad, seen)), seen
     result, count = LEAST.get(name, LEAST[name.split()[0]])
     assert seen[result] >= count, seen
+    if name.startswith("calls"):
+        assert seen["valid"] > sum(seen.values()) / 4, seen
+    if name == "files":
+        assert seen["refused"] >= 1, seen

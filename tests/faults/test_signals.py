@@ -129,7 +129,8 @@ def test_reproduce_goes_on(monkeypatch) -> None:
     monkeypatch.setattr(page, "select", lambda *claims: select("lemma_6"))
     blank = page.html.png(Figure(figsize=(1, 1)))
     monkeypatch.setattr(page.html, "png", lambda figure: blank)
-    monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").write_text(MARK))
+    monkeypatch.setattr(catalog, "ENDINGS", (".png",))
+    monkeypatch.setattr(catalog, "save_picture", lambda figure, target: target.write_text(MARK))
     command, made, make = "reproduce --figures 8,9 --json", [], FigureRecipe.make
 
     def noted(recipe: FigureRecipe, **options: object) -> Any:
@@ -137,7 +138,7 @@ def test_reproduce_goes_on(monkeypatch) -> None:
         return make(recipe, **options)
 
     monkeypatch.setattr(FigureRecipe, "make", noted)
-    status, said = run(command, catalog, "save", 1, signal.SIGTERM)
+    status, said = run(command, catalog, "save_picture", 1, signal.SIGTERM)
     assert status == 128 + signal.SIGTERM
     assert said.endswith("stopped; reproduction holds 1 of 2 figures: start the same again to go on from there.\n")
     assert Path("reproduction/figure_8.png").exists()

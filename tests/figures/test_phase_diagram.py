@@ -56,7 +56,7 @@ def test_cells_stand_around_their_rates_and_colors_do_not_exaggerate(flows) -> N
     assert high - low == pytest.approx(0.1411)
 
 
-def test_a_map_takes_the_most_default_color_that_it_has(flows) -> None:
+def test_a_map_takes_the_first_default_color_that_it_has(flows) -> None:
     colored = partial(default_color, x="lr_y", y="lr_z")
     assert colored(flows) == "snap_time"
     assert colored(flows.isel(time=slice(3))) == "entropy"  # none has snapped

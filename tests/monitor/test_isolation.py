@@ -35,7 +35,9 @@ def test_training_is_the_same_bit_for_bit(kind: Callable[[], nn.Module], inside:
     for each in (plain, model):
         each.blocks[0].eval()  # type: ignore[index, operator]
     alone = train(plain, STEPS, autocast=autocast, inside=inside)
+    buffers = {name: id(buffer) for name, buffer in model.named_buffers()}  # others may hold the same objects
     watch = ss.watch(model, probe=ids(), every=1, errors="raise")
+    assert {name: id(buffer) for name, buffer in model.named_buffers()} == buffers
     watched = train(model, STEPS, autocast=autocast, inside=inside, each=lambda step: watch.step())
     assert equal(alone, watched)
     assert watch.dataset.sizes["step"] == STEPS + 1

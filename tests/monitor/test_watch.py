@@ -309,7 +309,7 @@ def test_long_contexts_are_seen_without_their_whole_weights() -> None:
 
 
 class Slow:
-    """An observer's looks as on a GPU that is done with them only after a while."""
+    """Snapshots as on a GPU that is done with them only after a while."""
 
     def __init__(self, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_done, self.reads = False, 0
@@ -326,7 +326,7 @@ class Slow:
         return PendingSnapshot(lambda: self.is_done, read)
 
 
-def test_a_look_that_takes_longer_is_recorded_at_a_later_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_takes_longer_is_recorded_at_a_later_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     gpt = model()
     told: list[int] = []
     watch = ss.watch(gpt, probe=ids(), every=2, sinks=[lambda step, numbers: told.append(step)])
@@ -346,11 +346,11 @@ def test_a_look_that_takes_longer_is_recorded_at_a_later_step_as_it_was(monkeypa
 
 
 @pytest.mark.parametrize("use", [attrgetter("dataset"), attrgetter("verdicts"), methodcaller("close")])
-def test_who_asks_for_a_look_waits_for_it(use: Callable[[Watch], object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_for_a_snapshot_waits_for_it(use: Callable[[Watch], object], monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ss.watch(model(), probe=ids(), every=1)
     slow = Slow(watch, monkeypatch)
     watch.step()
-    watch.step()  # one look at a time
+    watch.step()  # one snapshot at a time
     assert slow.reads == 1
     use(watch)
     assert slow.reads == 2
@@ -358,7 +358,7 @@ def test_who_asks_for_a_look_waits_for_it(use: Callable[[Watch], object], monkey
     assert slow.reads == 2
 
 
-LAST_LOOK = """
+LAST_SNAPSHOT = """
 import sys
 import pytest, torch
 import scansnap as ss
@@ -372,12 +372,15 @@ watch.step()
 """
 
 
-def test_a_look_that_is_not_read_is_recorded_when_the_program_ends(tmp_path: Path) -> None:
+def test_a_snapshot_that_is_not_read_is_recorded_when_the_program_ends(tmp_path: Path) -> None:
     finished = subprocess.run(
-        [sys.executable, "-c", LAST_LOOK, str(tmp_path / "looks.zarr")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", LAST_SNAPSHOT, str(tmp_path / "snapshots.zarr")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert finished.stderr == ""
-    assert read_snapshots(tmp_path / "looks.zarr")["step"].values.tolist() == [0, 1]
+    assert read_snapshots(tmp_path / "snapshots.zarr")["step"].values.tolist() == [0, 1]
 
 
 def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:

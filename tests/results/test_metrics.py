@@ -41,6 +41,15 @@ def test_by_hand() -> None:
     np.testing.assert_array_equal(moved, [np.nan, 0.25, 0.0])
 
 
+def test_a_rate_of_change_needs_increasing_steps_and_keeps_coordinates() -> None:
+    rows = [[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]]
+    labeled = result(*rows).assign_coords(label=("step", ["a", "b", "c"]))
+    assert ss.measure.rate_of_change(labeled)["label"].values.tolist() == ["a", "b", "c"]
+    for steps in ([0, 2, 2], [3, 2, 1]):
+        with pytest.raises(ss.InputError, match="the values along 'step' do not increase"):
+            ss.measure.rate_of_change(result(*rows, steps=steps))
+
+
 def test_labeled_metrics() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=20, momentum=0.9, record_every=5, seeds=[0, 1])
     assert np.allclose(ss.measure.distinct_entropy(ds), ds["entropy"], atol=1e-6)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 
 import scansnap as ss
 from scansnap.results import store
-from scansnap.storage.folder import MANIFEST
+from scansnap.storage.folder import MANIFEST, CheckedFolder
 from tests.small_text import SMALL, small_corpus
 
 
@@ -143,3 +144,33 @@ def test_a_store_holds_one_run(tmp_path, verb: str, option: str, other: object) 
     assert run(store=tmp_path / "r.zarr").identical(first)
     with pytest.raises(ss.ScanSnapError, match=rf"holds another run, with {option} = "):
         run(store=tmp_path / "r.zarr", **{option: other})
+
+
+def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
+    """The run stops with a sentence, keeps its last checkpoint, and resumes from it when the disk has space."""
+    from scansnap.dynamics import train as training
+
+    options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 40, "record_every": 1, "momentum": 0.9}
+    path = tmp_path / "run.zarr"
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "FIRST_PIECE", 1)
+    savez, calls = np.savez, []
+
+    def fills_up(file, **arrays):
+        calls.append(int(arrays["step"]))
+        if len(calls) == 6:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        savez(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", fills_up)
+    with pytest.raises(ss.StoreError, match="No space left on device; what was written before is kept"):
+        ss.train(ss.syn_small(), **options, store=path)
+    monkeypatch.setattr(np, "savez", savez)
+    assert not list(tmp_path.rglob("*.new"))
+    checkpoint = store.read_checkpoint(CheckedFolder(path))
+    assert checkpoint is not None
+    assert checkpoint[0] == calls[4]
+    resumed = ss.train(ss.syn_small(), **options, store=path).load()
+    expected = ss.train(ss.syn_small(), **options)
+    assert all(np.array_equal(expected[name], resumed[name]) for name in expected.data_vars)

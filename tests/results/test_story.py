@@ -167,3 +167,12 @@ def test_favored_entropy_is_distinct_entropy_where_distinct_tokens_are_favored()
         ss.measure.favored(run.drop_attrs())
     grid = ss.sweep("syn-small", lr_y=[1, 2], lr_z=1, steps=2, record=["attention"])
     assert ss.measure.favored_entropy(grid).notnull().all()
+
+
+def test_the_second_token_and_the_order_of_the_sentences() -> None:
+    """Also where the second is not close, and where nothing is common."""
+    story = stories(_result([[0.5, 0.3, 0.2], *[[0.0, 0.6, 0.4]] * 5], ["common", "distinct", "distinct"]))[0]
+    assert (story.winners[0].second, story.winners[0].second_share) == ("c", pytest.approx(0.4))
+    assert story.sentences[0].startswith("Common tokens lost attention")
+    assert story.sentences[-1].startswith(("Attention ", "No snap"))
+    assert stories(_result([[0.5, 0.5], [0.4, 0.6]], ["distinct", "distinct"]))[0].scan_step is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,15 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path))
     with pytest.raises(ss.StoreError, match=r"No space left on device; set \$SCANSNAP_CACHE"):
         cached_folder("kind", "key", run_out_of_space)
+
+
+def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> None:
+    def fill(folder: Path) -> None:
+        time.sleep(0.02)
+        Filler()(folder)
+
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: cached_folder("kind", "key", fill), range(8)))
+    assert set(folders) == {cache / "kind" / "key"}
+    assert is_intact(folders[0])
+    assert [path.name for path in (cache / "kind").iterdir()] == ["key"]

@@ -78,6 +78,42 @@ def test_an_error_discards_what_is_staged(folder: CheckedFolder, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_commit_that_was_cut_short_is_finished(folder: CheckedFolder, monkeypatch, moved: bool) -> None:
+    """The manifest names the new files, of which none or some are renamed; readers find them, and a writer renames."""
+    replace, left = Path.replace, [1 + moved]
+
+    def dies(path: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    folder.lock()
+    folder.write("a", b"changed")
+    folder.write("c", b"third")
+    monkeypatch.setattr(Path, "replace", dies)
+    with pytest.raises(KeyboardInterrupt):
+        folder.commit()
+    monkeypatch.undo()
+    folder.unlock()
+    expected = {"a": b"changed", "part/b": b"second", "c": b"third"}
+    assert contents(folder.root) == expected
+    again = CheckedFolder(folder.root)
+    with again.locked():
+        assert not again.leftovers()
+    assert contents(folder.root) == expected
+
+
+def test_what_a_killed_writer_had_staged_is_removed(folder: CheckedFolder) -> None:
+    """Its new version of a committed file too."""
+    (folder.root / "a.new").write_bytes(b"not committed")
+    (folder.root / "c.new").write_bytes(b"not committed")
+    with folder.locked():
+        assert not folder.leftovers()
+    assert contents(folder.root) == {"a": b"first", "part/b": b"second"}
+
+
 def test_every_flipped_bit_shows(folder: CheckedFolder) -> None:
     for name in ("a", MANIFEST):
         path = folder.root / name

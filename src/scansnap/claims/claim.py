@@ -291,7 +291,8 @@ def claim(
     where : str
         Where it is stated.
     category : str
-        How the paper's statement fares: a key of `CATEGORIES`.
+        How the paper's statement fares: "misprint", "error", "too strong", "sharpened", "holds", "holds under its
+        assumptions" or "fails under true SGD"; "added" for a statement of your own.
     conditions : str
         What it assumes, in words.
     setting : callable
@@ -305,7 +306,7 @@ def claim(
     assumes : tuple of str
         The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
     depends_on : str
-        What its check depends on: a key of `DEPENDS`.
+        What its check depends on: "the classes", "the classes and random matrices", "K, M and the rates" or "nothing".
 
     Examples
     --------

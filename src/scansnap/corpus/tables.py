@@ -58,7 +58,7 @@ class Table(NamedTuple):
 def add_up(rows: CountRows, num_items: int) -> CountRows:
     """The rows as a table: in order, each key and item once; items are below `num_items`."""
     rows = rows.part(np.argsort(rows.keys, kind="stable"))  # fast, since the rows of each table are sorted
-    key_number = np.cumsum(np.diff(rows.keys, prepend=rows.keys[0]) != 0)
+    key_number = np.cumsum(np.diff(rows.keys, prepend=rows.keys[:1]) != 0)
     place = key_number * num_items + rows.items
     order = np.argsort(place, kind="stable")
     first = np.flatnonzero(np.diff(place[order], prepend=-1))

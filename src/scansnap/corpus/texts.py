@@ -79,8 +79,9 @@ class Text:
         self.report.refuse_malformed(name)
         for split, size in self.sizes.items():
             if not size:
-                what = name if len(self.sizes) == 1 else f"the {split} split of {name}"
-                raise InputError(f"{what} contains no text: give a file with words in it, or a folder of such files.")
+                if len(self.sizes) > 1:
+                    raise InputError(f"the {split} split of {name} contains no text: fill its files, or remove them.")
+                raise InputError(f"{name} contains no text: give a file with words in it, or a folder of such files.")
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -164,8 +164,11 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     axis = record_dimension(dataset)
     if dataset.sizes[axis] < 2:
         raise InputError(f"the result has one record along '{axis}': a rate of change needs at least two.")
-    moved = 0.5 * abs(attention.diff(axis)).sum("token", skipna=False)
-    rate = (moved / dataset[axis].diff(axis)).reindex({axis: dataset[axis]})
+    if (np.diff(dataset[axis].values) <= 0).any():
+        raise InputError(f"the values along '{axis}' do not increase: give the records in order, each once.")
+    before = {axis: 1}
+    moved = 0.5 * abs(attention - attention.shift(before)).sum("token", skipna=False)
+    rate = moved / (dataset[axis] - dataset[axis].shift(before))
     return _labeled(rate, "rate_of_change", "attention moved", f"per {axis}")
 
 

@@ -259,8 +259,13 @@ class RunStore:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        with write_errors(self.path, RESUMABLE), self._folder.staging():
-            yield
+        with write_errors(self.path, RESUMABLE):
+            try:
+                yield
+            except OSError:  # an interrupt keeps what is staged: the next commit writes it
+                with contextlib.suppress(OSError):
+                    self._folder.discard()
+                raise
 
 
 def read_checkpoint(folder: CheckedFolder) -> tuple[int, dict[str, NDArray[Any]]] | None:

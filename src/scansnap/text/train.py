@@ -135,11 +135,19 @@ class TextTraining:
     """A run of `train_text` and its `model`, as `text_training` makes it."""
 
     def __init__(self, corpus: Corpus, options: TextOptions | YZTextOptions, store: str | Path | None = None) -> None:
-        """Make the model, what is measured on windows of the validation split, and the result that records it."""
         self.corpus, self.options = corpus, options
         self._columns = Columns(corpus.train, options.batch_size, options.window)
         windows = consecutive(corpus.valid, options.window)
         self._processes = Processes(options.device)
+        try:
+            self._prepare(windows, store)
+        except BaseException:
+            self._processes.close()
+            raise
+
+    def _prepare(self, windows: NDArray[np.int64], store: str | Path | None) -> None:
+        """Make the model, what is measured on windows of the validation split, and the result that records it."""
+        corpus, options = self.corpus, self.options
         shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
         shape = shape_of(options, vocab_size=corpus.vocab_size)
         valid_tokens = min(len(corpus.valid), MOST_TOKENS)
