@@ -35,14 +35,25 @@ The quadrature of order s that also uses F_0, with the weight T_11, differs from
 
     h (T_11 F_0 + sum_j e_j F_j),
 
-and (1 - h T_11 J)^-1 of that is the error estimate, because F_0 alone would overrate errors that decay at once.  It is
+and (1 - h T_11 J)^-1 of that is an error estimate, because F_0 alone would overrate errors that decay at once.  It is
 compared with atol + rtol |U|, root mean square over the entries.
 
-Between the ends a stiff z is less exact than at them, which that estimate does not show.  So if a result is wanted
-there, the error of the polynomial counts too.  It is D h^(s+1) q((u - u_0)/h) with q(x) = x (x - c_1) ... (x - c_s) and
-D the derivative of order s + 1 over (s + 1)!, and the error of the first guess at c_1, on the step before of length h',
-was D h'^(s+1) q(1 + c_1 h/h').  Their ratio times the change of the first guess is the estimate.
+It can miss errors of a stiff z.  Let m be the smooth solution that z follows, and D its derivative of order s + 1 over
+(s + 1)!.  The polynomial misses m by D h^(s+1) q((u - u_0)/h) with q(x) = x (x - c_1) ... (x - c_s), up to terms that
+vanish as J grows.
 
+- At the end the slopes differ by D h^s q'(1), so z misses m by D h^s q'(1) / J.  The estimate sees the jump of slopes
+  from the step before, of length h', which is D (h^s q'(0) - h'^s q'(1)).  For even s it is 0 at h = s^(1/s) h'.
+- Between the ends the error is larger than at them, by a factor of order h J.  If a result is wanted there, it counts.
+
+So D is measured, too.  The first guess at c_i is the polynomial of the step before, whose error there was
+D h'^(s+1) q(1 + c_i h/h').  Over this and times h^(s+1), the change of the guess is D h^(s+1).  Of the s values the
+largest counts: where D changes its sign, one of them may be 0.  Then the error between the ends is max |q| times as
+large, and the error of z at the end is
+
+    (1 - M) M T_ss q'(1) D h^(s+1),      M = (1 - h T_ss J)^-1,
+
+which is D h^s q'(1) / J for large J and vanishes for small J, where the end is exact to order 2s - 1.
 """
 
 from __future__ import annotations
@@ -90,6 +101,7 @@ class Tableau(NamedTuple):
     error: NDArray[np.float64]  # (s,) e
     coefficients: NDArray[np.float64]  # (s+1, s+1) of the polynomial in (u - u_0)/h, from U_0, U_1, ..., U_s
     between: float  # the largest |q| on [0, 1]
+    slope_at_end: float  # q'(1)
 
 
 @cache
@@ -107,7 +119,9 @@ def radau_tableau(stages: int = STAGES) -> Tableau:
     points = np.vander(np.append(0.0, nodes), increasing=True)
     grid = np.linspace(0, 1, 1001)
     between = float(np.abs(grid * np.prod(grid[:, None] - nodes, axis=1)).max())
-    return Tableau(nodes, integrals, np.ascontiguousarray(triangle), error, np.linalg.inv(points), between)
+    slope_at_end = float(np.prod(1 - nodes[:-1]))
+    triangle = np.ascontiguousarray(triangle)
+    return Tableau(nodes, integrals, triangle, error, np.linalg.inv(points), between, slope_at_end)
 
 
 def _upper_factor(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -152,6 +166,15 @@ class Step:
         """x <- (1 - h T_ii J)^-1 x."""
         for block, factor in zip(self.blocks, self.factors[stage], strict=True):
             x[block] = cho_solve(factor, x[block], check_finite=False)
+
+    def stiff_error(self, derivative: FloatArray) -> FloatArray:
+        """The error at the end of the step that follows from D h^(s+1); 0 in the slow part."""
+        error = np.zeros_like(derivative)
+        error[self.fast :] = self.tableau.triangle[-1, -1] * self.tableau.slope_at_end * derivative[self.fast :]
+        self.relax(-1, error[self.fast :])
+        twice = error.copy()
+        self.relax(-1, twice[self.fast :])
+        return error - twice
 
     def solve(self) -> tuple[int, float]:
         """Sweep until (*) is solved.  Returns the number of sweeps and their rate of convergence, 1 if they fail."""
@@ -226,7 +249,7 @@ def integrate(
         values = np.tile(state, (stages, 1))
         if before > 0.0:
             values = evaluate(polynomial, 1.0 + table.nodes * length / before)
-        guess, slopes = values[0].copy(), np.empty((stages, size))
+        guess, slopes = values.copy(), np.empty((stages, size))
         for i in range(stages):
             equation.velocity(u + table.nodes[i] * length, values[i], slopes[i])
         allowed = atol + rtol * np.abs(state)
@@ -238,10 +261,14 @@ def integrate(
             continue
         estimate = length * (table.triangle[0, 0] * slope + table.error @ slopes)
         step.relax(0, estimate[step.fast :])
-        error = rms(estimate / (atol + rtol * np.maximum(np.abs(state), np.abs(values[-1]))))
-        if before > 0.0 and times[record] < u + length and not (last and record == len(times) - 1):
-            change = rms((values[0] - guess) / allowed)
-            error = max(error, change * _error_between(table, length / before))
+        allowed_at_end = atol + rtol * np.maximum(np.abs(state), np.abs(values[-1]))
+        error = rms(estimate / allowed_at_end)
+        if before > 0.0:
+            each = (values - guess) / _errors_of_guess(table, length / before)[:, None]
+            derivative = max(each, key=lambda x: rms(x / allowed))  # D h^(s+1)
+            error = max(error, rms(step.stiff_error(derivative) / allowed_at_end))
+            if times[record] < u + length and not (last and record == len(times) - 1):
+                error = max(error, table.between * rms(derivative / allowed))
         growth = min(MOST_GROWTH, SAFETY * max(error, 1e-10) ** (-1.0 / (stages + 1)))
         if not error <= 1.0:
             length *= max(LEAST_GROWTH, growth) if math.isfinite(error) else SHORTER
@@ -267,11 +294,11 @@ def evaluate(polynomial: FloatArray, x: FloatArray) -> FloatArray:
     return np.vander(x, len(polynomial), increasing=True) @ polynomial
 
 
-def _error_between(table: Tableau, ratio: float) -> float:
-    """The error of a step's polynomial over that of the first guess at c_1, a step `ratio` times as long as before."""
-    beyond = 1.0 + table.nodes[0] * ratio
-    outside = beyond * float(np.prod(beyond - table.nodes))
-    return float(ratio ** (len(table.nodes) + 1) * table.between / outside)
+def _errors_of_guess(table: Tableau, ratio: float) -> FloatArray:
+    """The error of the first guess at each c_i over D h^(s+1), in a step h that is `ratio` times h'."""
+    beyond = 1.0 + table.nodes * ratio
+    errors: FloatArray = beyond * np.prod(beyond[:, None] - table.nodes, axis=1) / ratio ** (len(table.nodes) + 1)
+    return errors
 
 
 def _factorized(jacobian: FloatArray, blocks: list[slice], shift: float) -> list[Any] | None:
