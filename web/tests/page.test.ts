@@ -1,7 +1,7 @@
 /** The parts of the page that need no browser: axes, history, probabilities, pictures as text. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Frame } from "../src/engine/index.ts";
+import { defaultSetting, type Frame } from "../src/engine/index.ts";
 import { Axis, numberLabel, roundUp, timeAxis } from "../src/page/axis.ts";
 import { namedClasses } from "../src/page/examples.ts";
 import { NO_DISTINCT, measureChart, recalls } from "../src/page/curves.ts";
@@ -9,6 +9,7 @@ import type { Scene } from "../src/page/scene.ts";
 import { classRows, History } from "../src/page/history.ts";
 import { SvgPen } from "../src/page/pen.ts";
 import { usualSpeed, SPEEDS } from "../src/page/player.ts";
+import { reason } from "../src/page/phase_line.ts";
 import { withProbability } from "../src/page/probability_editor.ts";
 
 test("ticks are round, increase, and lie on the axis", () => {
@@ -117,6 +118,16 @@ test("where no token is distinct, a sentence stands in place of an empty panel",
   const shared = { tokens: [0, 1], probs: [[0.6, 0.4], [0.3, 0.7]] };
   assert.equal(shown(shared, "entropy"), NO_DISTINCT);
   assert.equal(shown({}, "entropy"), undefined);
+});
+
+test("with momentum, the reason why attention moves and stops is momentum", () => {
+  const setting = defaultSetting(namedClasses().words);
+  for (const name of ["scanning", "snapping", "snapped"] as const) {
+    assert.match(reason(name, { ...setting, momentum: 0.9 }), /momentum/i);
+    assert.doesNotMatch(reason(name, setting), /momentum/i);
+  }
+  assert.match(reason("snapped", setting), /gradient/);
+  assert.match(reason("snapped", { ...setting, optimizer: "adam" }), /ignores/);
 });
 
 test("an SVG holds names as text", () => {

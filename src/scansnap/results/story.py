@@ -93,11 +93,13 @@ class Story:
     patterns: int
     evidence: str  # as status and moved_since, of the pattern that moved most after its snap, or of one without
     unit: str  # "step" or "time"
+    momentum: str | None = None  # that it moves attention, too; None without momentum
 
     @property
     def sentences(self) -> list[str]:
-        """What attention did, one fact each: the most distinct tokens if none is distinct, scan, winners, snap."""
+        """One fact each: the most distinct tokens if none is distinct, scan, winners, snap, momentum."""
         facts = [*self._kinds(), self.scan, self._win(), self._snap()]
+        facts += [] if self.momentum is None else [self.momentum]
         return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
     def _kinds(self) -> list[str]:
@@ -186,6 +188,20 @@ def _story(
         len(status),
         str(patterns["evidence"].values.ravel()[telling]),
         axis,
+        _momentum_note(run.attrs),
+    )
+
+
+def _momentum_note(attrs: Mapping[str, Any]) -> str | None:
+    """That momentum moves attention without a gradient, and the run without momentum to compare with."""
+    options = json.loads(attrs.get("options", "{}"))
+    momentum = options.get("momentum")
+    if not isinstance(momentum, float) or not momentum:
+        return None
+    steps = round(options["steps"] / (1 - momentum))
+    return (
+        f"momentum {momentum:g} keeps attention moving after the gradient has vanished: to see what the gradient does "
+        f"alone, train {steps:,} steps with momentum 0"
     )
 
 

@@ -6,13 +6,20 @@ const WHY: Record<Phase["name"], string> = {
   start: "At first each token gets attention in proportion to its frequency (black ticks).",
   scanning: "The decoder learns which tokens predict the next one. Attention leaves those that do not.",
   snapping: "The decoder’s errors shrink, and with them the push on attention.",
-  snapped: "The decoder is nearly always right, so hardly any gradient is left to move attention.",
+  snapped: "The decoder’s errors have shrunk, and with them the gradient that moves attention.",
   slowed: "Each update moves attention a little, and that adds up: it creeps on, or slides back.",
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
 
+/** With momentum, attention slows because its velocity does, after the gradient. */
+const WITH_MOMENTUM: Partial<Record<Phase["name"], string>> = {
+  scanning: "The decoder learns which tokens predict the next one. Attention leaves those that do not, and momentum keeps it moving.",
+  snapping: "Momentum keeps attention moving, even after the gradient has vanished.",
+  snapped: "Momentum kept attention moving after the gradient had vanished. Set it to 0 to see what the gradient does alone.",
+};
+
 /** Why a run is in its phase.  The reasons of SGD are not those of rules that ignore the gradient's size. */
-function reason(name: Phase["name"], { classes, optimizer }: Setting): string {
+export function reason(name: Phase["name"], { classes, optimizer, momentum }: Setting): string {
   const stops = name === "snapping" || name === "snapped";
   if (stops && !isDistinct(classes).some(Boolean)) {
     return "No token points to a single answer, so attention has little to choose from.";
@@ -20,7 +27,7 @@ function reason(name: Phase["name"], { classes, optimizer }: Setting): string {
   if (stops && optimizer !== "sgd") {
     return "Attention hardly moves any more. This optimizer ignores how large the gradient is.";
   }
-  return WHY[name];
+  return (momentum > 0 && WITH_MOMENTUM[name]) || WHY[name];
 }
 
 /** The phase as the beginning of a line. */
