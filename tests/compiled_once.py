@@ -6,11 +6,11 @@ compiles it too.  So the workers begin by compiling, each from another kernel on
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 
 import pytest
+from filelock import FileLock
 
 import scansnap as ss
 
@@ -33,8 +33,7 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     names, folder = list(KERNELS), tmp_path_factory.getbasetemp().parent
     first = int(worker.removeprefix("gw")) * len(names) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     for name in names[first:] + names[:first]:
-        with (folder / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(folder / f"{name}.lock"):
             KERNELS[name]()
 
 

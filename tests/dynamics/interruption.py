@@ -24,7 +24,7 @@ def train_interrupted(classes: DataSource, path: Path, *, advances: int, **optio
         steps.append(self._engine.step)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(module, "CHECKPOINT_SECONDS", -1.0)
         patch.setattr(module._Training, "_advance", counted)
         with pytest.raises(KeyboardInterrupt):
             ss.train(classes, **options, store=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
+from scansnap.storage import files
 from scansnap.storage.files import DamagedFile, atomic_write, checksummed_json, read_checksummed_json
 from scansnap.storage.folder import (
     LOCK,
@@ -254,6 +256,32 @@ def test_an_atomic_write_fails_without_a_trace(tmp_path: Path, monkeypatch) -> N
         atomic_write(tmp_path / "x", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_a_result_is_saved_under_the_rules_of_windows(tmp_path: Path, monkeypatch) -> None:
+    """Folders cannot be opened there, and only a file that is open for writing can be synced."""
+    real_open, real_fsync, read_only = os.open, os.fsync, set()
+
+    def opened(path: Path, flags: int, *more: int, **options: int) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(13, "Permission denied")
+        handle = real_open(path, flags, *more, **options)
+        (read_only.discard if flags & (os.O_RDWR | os.O_WRONLY) else read_only.add)(handle)
+        return handle
+
+    def fsync(handle: int) -> None:
+        if handle in read_only:
+            raise OSError(9, "Bad file descriptor")
+        real_fsync(handle)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "fsync", fsync)
+    run = ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=2)
+    with pytest.raises(ss.StoreError, match="cannot write"):
+        ss.save(run, tmp_path / "posix.zarr")
+    monkeypatch.setattr(files, "IS_WINDOWS", True)
+    ss.save(run, tmp_path / "windows.zarr")
+    assert ss.load(tmp_path / "windows.zarr").identical(run)
 
 
 def test_a_store_leaves_the_files_beside_it_alone(tmp_path: Path) -> None:

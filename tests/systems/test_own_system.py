@@ -17,6 +17,8 @@ import scansnap as ss
 from scansnap.validation.options import option
 from tests.cli.test_cli import run
 
+pytestmark = pytest.mark.rounding
+
 
 @ss.quantity("token", long_name="attention")
 def attention(now: ss.State) -> ArrayLike:
@@ -136,7 +138,7 @@ def test_sweep_store_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert ss.load(tmp_path / "flows.zarr").equals(flows)
 
     whole = ss.train(Product(), **OPTIONS, steps=40)
-    monkeypatch.setattr("scansnap.dynamics.train.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("scansnap.dynamics.train.CHECKPOINT_SECONDS", -1.0)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -77,7 +77,7 @@ def _part(folder: Path, text: str) -> ModuleType:
     file = folder / "parts.py"
     file.write_text(text)
     sys.modules.pop(f"<{file}>", None)
-    linecache.checkcache()
+    linecache.clearcache()  # two edits may have the same size and time
     return run_user_file(file)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +72,17 @@ def one_tensor_thread() -> Iterator[None]:
 
 def physical_memory() -> int:
     """Bytes of memory in this machine, or in the container that this process runs in."""
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_group_limits()])
+    return min([_memory_of_machine(), *_group_limits()])
+
+
+def _memory_of_machine() -> int:
+    if sys.platform == "win32":
+        import ctypes
+
+        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its own size in bytes, the physical memory, and others
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(status)
+        return status[1]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _group_limits() -> Iterator[int]:

@@ -37,6 +37,9 @@ OVERWRITE: ContextVar[bool] = ContextVar("OVERWRITE", default=False)
 SEAL = b', "crc32": '
 READ_BYTES = 2**20
 MARKED_BYTES = 2**14
+IS_WINDOWS = os.name == "nt"
+"""Windows syncs files that are open for writing, and cannot sync folders: it records names in a journal of its own."""
+
 SYNC_THREADS = 8
 """Files synced at the same time: a disk writes many of them in the time of one."""
 
@@ -108,7 +111,9 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    if IS_WINDOWS and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if IS_WINDOWS else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -33,6 +33,7 @@ from filelock import FileLock, Timeout
 
 from scansnap.runtime.errors import StoreError
 from scansnap.storage.files import (
+    IS_WINDOWS,
     Checksum,
     DamagedFile,
     atomic_write,
@@ -250,9 +251,13 @@ class CheckedFolder:
         """Let other processes write; what is staged is not committed, and a folder that is still new is removed."""
         with self._turn:
             self._is_closed = True
-        if self._lock.is_held and not self.committed and is_new(self.root):
+        is_unused = self._lock.is_held and not self.committed and is_new(self.root)
+        if is_unused:
             shutil.rmtree(self.root, ignore_errors=True)
         self._lock.release()
+        if is_unused and IS_WINDOWS:  # it keeps files that are open, such as the lock, and so their folder
+            with contextlib.suppress(OSError):
+                self.root.rmdir()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
