@@ -8,7 +8,10 @@ READY := $(if $(filter .venv,$(VENV)),.venv/.ready)
 
 WEB := web/node_modules/.ready
 
-.PHONY: ready reproduce test nightly faults check explorer docs wheel-check release-check format benchmark documents clean
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
+NUMERICAL := $(addprefix tests/,theory data systems results dynamics claims figures text corpus)
+
+.PHONY: ready reproduce test rounding generic nightly faults check explorer docs wheel-check release-check format benchmark documents clean
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -25,10 +28,21 @@ reproduce: $(READY)
 
 ## Run the tests.
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
+	$(PYTEST) tests
 
-## The tests that take too long for every change: statistics, stiff flows, stability, and a small round of faults.
-nightly: $(READY)
+## The tests that bound rounding, with the linear algebra of other processors: AVX2 in OpenBLAS, and no AVX in NumPy.
+rounding: export OPENBLAS_CORETYPE = Haswell
+rounding: export NPY_DISABLE_CPU_FEATURES = X86_V3 X86_V4 AVX512_ICL AVX512_SPR
+rounding: $(READY)
+	$(PYTEST) -m "rounding and not slow and not gpu" tests
+
+## All numerical tests, with kernels that numba compiles for any processor.
+generic: export NUMBA_CPU_NAME = generic
+generic: $(READY)
+	$(PYTEST) $(NUMERICAL)
+
+## The tests that take too long for every change: statistics, stiff flows, stability, a small round of faults, and generic.
+nightly: $(READY) generic
 	$(BIN)/python -m pytest -q -m slow tests
 	$(BIN)/python docs/make_stability.py
 	$(BIN)/python -m tests.faults --scale 0.1

@@ -35,7 +35,7 @@ from packaging.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = "python{}.{}".format(*sys.version_info[:2])
-PYTHONS = (sys.executable, *sorted({"python3.11", "python3.12", "python3.13"} - {OWN}))
+PYTHONS = (sys.executable, *sorted({"python3.11", "python3.12", "python3.13", "python3.14"} - {OWN}))
 ADDED = {"PKG-INFO", "setup.cfg", "src/scansnap/origin.json"}
 """What an sdist holds beside the files of the repository."""
 

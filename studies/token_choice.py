@@ -125,8 +125,9 @@ def rank_correlations(counts: xr.Dataset, attention_logits: ArrayLike) -> xr.Dat
         ranks = {name: stats.rankdata(query_counts[name].values[known]) for name in CONTROLLED_FOR}
         for j, name in enumerate(CONTROLLED_FOR):
             others = [ranks[other] for other in CONTROLLED_FOR[name]]
-            plain[i, j] = np.corrcoef(target, ranks[name])[0, 1]
-            partial[i, j] = np.corrcoef(_without(target, others), _without(ranks[name], others))[0, 1]
+            with np.errstate(invalid="ignore"):  # NaN where one of the two does not vary
+                plain[i, j] = np.corrcoef(target, ranks[name])[0, 1]
+                partial[i, j] = np.corrcoef(_without(target, others), _without(ranks[name], others))[0, 1]
     coords = {"query": counts["query"].values, "explanation": list(CONTROLLED_FOR)}
     dims = ("query", "explanation")
     return xr.Dataset({"plain": (dims, plain), "partial": (dims, partial), "tokens": ("query", sizes)}, coords=coords)

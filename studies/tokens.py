@@ -211,7 +211,7 @@ def trends(dataset: xr.Dataset) -> list[ss.Trend]:
 def query_logits(model: Any, queries: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
     """The logits between queries and tokens, mean over heads."""
     device = next(model.parameters()).device
-    ids = (torch.as_tensor(values, device=device) for values in (queries, tokens))
+    ids = (torch.tensor(values, device=device) for values in (queries, tokens))
     return model.logits_between(*ids).mean(0).cpu().numpy()
 
 

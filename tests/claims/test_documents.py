@@ -18,6 +18,8 @@ from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES, SYNTHETIC
 from scansnap.runtime.formulas import readable
 
+pytestmark = pytest.mark.rounding
+
 DOCS = Path(__file__).parents[2] / "docs"
 INDEX = (DOCS / "theory" / "index.md").read_text()
 FILLED = [page.read_text() for page in make_theory.FILLED]

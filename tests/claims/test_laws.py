@@ -15,6 +15,8 @@ from scansnap.claims.gradients import fixed_attention_state
 from scansnap.claims.population import State
 from tests.theory.test_sampling import uneven_classes
 
+pytestmark = pytest.mark.rounding
+
 EXPECTED = {"batch_size": None, "seq_len": np.inf, "dtype": "float64", "progress": False}
 
 

@@ -10,6 +10,8 @@ import scansnap as ss
 from scansnap.corpus.predictors import Population, Settled, TrainingPlan, advance
 from scansnap.corpus.readings import CountReading, WindowReading
 
+pytestmark = pytest.mark.rounding
+
 VOCAB, WINDOW = 7, 6
 PLAN = TrainingPlan(lr_y=1.0, lr_z=1.0, steps=1)
 FIRST_DRIVE = Settled(time=0.0, prior=0.0)

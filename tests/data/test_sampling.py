@@ -29,6 +29,8 @@ from scansnap.data.sampling import (
 )
 from tests.strategies import sequence_classes
 
+pytestmark = pytest.mark.rounding
+
 MASK = 2**64 - 1
 
 

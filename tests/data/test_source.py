@@ -12,6 +12,8 @@ import pytest
 
 import scansnap as ss
 
+pytestmark = pytest.mark.rounding
+
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 12, "batch_size": 8, "seq_len": 17, "dtype": "float64"}
 
 

@@ -7,6 +7,8 @@ import pytest
 
 import scansnap as ss
 
+pytestmark = pytest.mark.rounding
+
 
 def test_syn_small_is_the_published_one() -> None:
     classes = ss.syn_small()

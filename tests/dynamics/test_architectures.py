@@ -34,6 +34,8 @@ from tests.dynamics.reference import (
 )
 from tests.strategies import sequence_classes
 
+pytestmark = pytest.mark.rounding
+
 SWITCHES: dict[str, dict[str, Any]] = {
     "layer norm": {"normalization": "layer"},
     "residual": {"residual": True},

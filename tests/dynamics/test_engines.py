@@ -19,6 +19,8 @@ from scansnap.validation.options import option
 from tests.dynamics.reference import Given, bucketed, decoder_of, engine_of, logits_of, relative
 from tests.strategies import sequence_classes
 
+pytestmark = pytest.mark.rounding
+
 CLASSES = ss.syn_medium(num_query=3)
 FEW, WIDE = bucketed(), ss.near_distinct(num_positions=20, num_common=280)
 FIXED = {"position_bias": [0.5, -1.0], "seq_len": 6}

@@ -13,6 +13,8 @@ import scansnap as ss
 from scansnap.data.sampling import choose
 from scansnap.data.source import NUM_FRESH
 
+pytestmark = pytest.mark.rounding
+
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 16, "seq_len": 9, "dtype": "float64"}
 
 

@@ -18,6 +18,8 @@ from scansnap.dynamics.options import FlowOptions
 from scansnap.dynamics.yz_flow import YZFlowRuns
 from scansnap.dynamics.yz_tasks import YZFlow
 
+pytestmark = pytest.mark.rounding
+
 
 class SquaredLogits:
     """A map of a user's own: attention in proportion to a (1 + z^2)."""

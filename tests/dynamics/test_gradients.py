@@ -25,6 +25,8 @@ from tests.dynamics.reference import (
 )
 from tests.strategies import sequence_classes
 
+pytestmark = pytest.mark.rounding
+
 ENGINES = pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from scansnap.dynamics.integrator import integrate, radau_tableau
 
+pytestmark = pytest.mark.rounding
+
 
 class Relaxation:
     """dy/du = -y + 1, dz/du = -speed (z - sin u - y) + cos u + dy/du: from z = y = 0, z = sin u + y at any speed."""

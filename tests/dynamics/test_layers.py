@@ -18,6 +18,8 @@ from scansnap.systems.yz.compact import CompactLayout
 from tests.dynamics.reference import work_of
 from tests.strategies import sequence_classes
 
+pytestmark = pytest.mark.rounding
+
 
 def layers_of(classes: ss.SequenceClasses, **options: Any) -> tuple[YZTensorEngine, LayersModel]:
     """The engine and its model of layers, even if there is one layer."""

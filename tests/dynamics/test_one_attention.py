@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from scansnap.systems.yz.architecture import Layer
 from scansnap.systems.yz.compact import CompactLayout, attention_of_classes
 from scansnap.systems.yz.layer import attend, layered_logits
 from tests.strategies import sequence_classes
+
+pytestmark = pytest.mark.rounding
 
 
 class OwnSoftmax:

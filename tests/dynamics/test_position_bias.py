@@ -17,6 +17,8 @@ from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.yz_tensors import YZTensorEngine
 from tests.dynamics.reference import RATE, Given, bucketed, check_gradient, random_matrices
 
+pytestmark = pytest.mark.rounding
+
 
 class Biased(ss.YZTransformer):
     """The plain model with a bias by bucket, written on positions."""

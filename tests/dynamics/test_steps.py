@@ -10,6 +10,8 @@ import torch
 
 import scansnap as ss
 
+pytestmark = pytest.mark.rounding
+
 PRIOR = {"common": -1.0}
 SETTINGS: list[dict[str, Any]] = [
     {"schedule": "cosine"},

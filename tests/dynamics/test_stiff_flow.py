@@ -10,6 +10,8 @@ import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.data.sequence_classes import SequenceClasses
 
+pytestmark = pytest.mark.rounding
+
 CORNERS = [(1e-6, 1e6), (1e6, 1e-6), (1e-6, 1e-6), (1e6, 1e6), (1e-3, 10.0), (1.0, 1e6)]
 
 

@@ -17,6 +17,8 @@ from scansnap.dynamics import kernel, kernel_data
 from scansnap.dynamics.kernel_engine import KernelEngine
 from tests.dynamics.reference import population_gradients, relative, work_of
 
+pytestmark = pytest.mark.rounding
+
 OPTIONS: dict[str, Any] = {"lr_y": 0.05, "lr_z": 0.1, "steps": 12, "batch_size": 8, "seq_len": 16, "dtype": "float64"}
 
 

@@ -101,7 +101,8 @@ QUERY, KEY = (torch.randn((1, 1, 6, 4), generator=GENERATOR) for _ in range(2))
 def watch_products(query: Tensor, key: Tensor, *mask: Tensor, record: Any, **options: Any) -> ss.Watch:
     """A watch of a model that announces attention between these queries and keys, and shows nothing else of it."""
     model = nn.Linear(6, 6)
-    watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=record)
+    with pytest.warns(UserWarning, match="no attention was captured in Linear"):
+        watch = ss.watch(model, probe=torch.zeros(1, 6), every=1, record=record)
     watch.attention(model, queries_and_keys=lambda module, x: (query, key, *mask), **options)
     return watch
 
@@ -139,7 +140,8 @@ def test_logits_that_are_all_very_negative_have_exploded() -> None:
 def test_a_head_with_one_row_that_is_not_finite_has_no_numbers() -> None:
     query = QUERY.repeat(1, 2, 1, 1)
     query[0, 0, 3] = torch.nan
-    watch = watch_products(query, KEY.repeat(1, 2, 1, 1), record=("entropy",))
+    with pytest.warns(UserWarning, match="the attention logits of Linear are not finite"):
+        watch = watch_products(query, KEY.repeat(1, 2, 1, 1), record=("entropy",))
     assert np.isfinite(watch.dataset["entropy"].values.squeeze()).tolist() == [False, True]
 
 

@@ -14,6 +14,8 @@ from scansnap.figures import syn_medium
 from scansnap.figures.fig_4 import surprise
 from scansnap.figures.fig_5 import excess_overlap
 
+pytestmark = pytest.mark.rounding
+
 
 def test_stages_of_figure_2(prepare) -> None:
     dataset = prepare("2")

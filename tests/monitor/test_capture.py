@@ -139,6 +139,7 @@ def test_multi_head_attention(need_weights: bool, more: dict[str, Any], masked: 
     assert watch.dataset["attention_kind"].item() == "cross"
 
 
+@pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask")  # which users mix all the same
 def test_multi_head_attention_without_a_batch() -> None:
     torch.manual_seed(0)
     attention, x = nn.MultiheadAttention(8, 2), torch.randn(T, 8)
@@ -211,6 +212,7 @@ def test_flex_attention(compiled: bool) -> None:
         torch.testing.assert_close(ours, their, atol=2e-5, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:no attention was captured")  # it is announced later
 @pytest.mark.parametrize("way", ["softmax", "queries and keys"])
 def test_attention_by_hand(way: str) -> None:
     torch.manual_seed(0)

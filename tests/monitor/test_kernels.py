@@ -112,6 +112,7 @@ def announce(watch: ss.Watch, model: Any) -> None:
     watch.attention(*model.layers, queries_and_keys=queries_and_keys)
 
 
+@pytest.mark.filterwarnings("ignore:no attention was captured")  # it is announced later
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("device", "kernel"),

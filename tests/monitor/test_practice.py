@@ -62,6 +62,7 @@ def test_a_model_may_change_after_the_watch_is_made(change: Callable[[Any], obje
     assert same(watch.dataset.isel(step=1), watched)
 
 
+@pytest.mark.filterwarnings("ignore:no attention was captured")  # it is announced later
 def test_a_snapshot_follows_the_model_to_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here to the same one under another name: what was announced is still seen, and nothing is known to have moved."""
     watched = nn.Sequential(nn.Embedding(23, 12), ByHand())

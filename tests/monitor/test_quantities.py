@@ -270,7 +270,7 @@ def test_quantities_of_queries_keys_and_values() -> None:
         gradients = [m.weight.grad.unflatten(0, (2, 4))[h] for m in (model.q_proj, model.k_proj)]
         norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
         assert found["gradient_norm"][0, h] == pytest.approx(norm, rel=1e-5)
-    assert found["loss"] == pytest.approx(float(model(probe).sum()), rel=1e-5)
+    assert found["loss"] == pytest.approx(model(probe).sum().item(), rel=1e-5)
     x = model.input.detach().abs()
     np.testing.assert_allclose(found["massive_activation"], float(x.amax() / x.median()), rtol=1e-5)
 

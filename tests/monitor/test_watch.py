@@ -79,17 +79,20 @@ def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced()
 def test_a_model_without_attention_is_said_at_once() -> None:
     with pytest.warns(UserWarning, match=r"no attention was captured in Linear \(0 of 0 .* before the first step"):
         watch = ss.watch(plain := nn.Linear(12, 12), probe=torch.randn(2, 7, 12))
-    watch.attention(plain)
+    with pytest.warns(UserWarning, match="Linear was announced but computes no softmax over keys: give queries_and_"):
+        watch.attention(plain)
     with pytest.raises(InputError, match="Linear was announced but computes no softmax over keys: give queries_and_k"):
         watch.step()
     mixed = nn.Sequential(plain, ByHand())
-    watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
+    with pytest.warns(UserWarning, match=r"no attention was captured in Sequential \(0 of 1"):
+        watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
     watch.attention(*mixed)
     with pytest.warns(UserWarning, match="1 of 2 attention modules captured; not captured: 0; announce .*quer") as said:
         walk(watch, 1, 2)
     assert len(said) == 1
 
 
+@pytest.mark.filterwarnings("ignore:no attention was captured")  # it is announced later
 def test_announcements_are_checked() -> None:
     model = nn.Sequential(ByHand())
     watch = ss.watch(model, probe=torch.randn(2, 7, 12))

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap.results import metrics
 
+pytestmark = pytest.mark.rounding
+
 
 def test_entropy_by_hand() -> None:
     assert metrics.entropy([2.0, 2.0, 0.0]) == pytest.approx(np.log(2))

@@ -13,6 +13,8 @@ import scansnap as ss
 from tests.data.test_source import Bursts
 from tests.dynamics.interruption import train_interrupted
 
+pytestmark = pytest.mark.rounding
+
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 12, "batch_size": 8, "seq_len": 16}
 
 

@@ -139,7 +139,8 @@ def _verbs(folder: Path) -> dict[str, Callable[..., xr.Dataset]]:
 )
 def test_a_store_holds_one_run(tmp_path, verb: str, option: str, other: object) -> None:
     """The same call reads it; with another value of an option it is another run."""
-    run = _verbs(tmp_path)[verb]
+    (folder := tmp_path / "words").mkdir()
+    run = _verbs(folder)[verb]
     first = run(store=tmp_path / "r.zarr")
     assert run(store=tmp_path / "r.zarr").identical(first)
     with pytest.raises(ss.ScanSnapError, match=rf"holds another run, with {option} = "):

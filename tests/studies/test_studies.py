@@ -146,7 +146,7 @@ def test_clipping_bounds_the_step() -> None:
         ours = LadderModel(Rung(width=8, attention="bilinear", clip=clip), vocab_size=9, window=6)
         before = [parameter.detach().clone() for parameter in ours.parameters()]
         ours.step(ids[:, :-1], ids[:, 1:], lr_y=1.0, lr_z=1.0)
-        moves.append(sum(float((new - old).square().sum()) for new, old in zip(ours.parameters(), before, strict=True)))
+        moves.append(sum((new - old).square().sum().item() for new, old in zip(ours.parameters(), before, strict=True)))
     assert moves[0] > 1e-4
     assert moves[1] == pytest.approx(1e-6, rel=1e-3)
 

@@ -18,6 +18,8 @@ from scansnap.systems.joma import JoMA
 from scansnap.theory import joma as laws
 from tests.systems.autograd import compare_with_autograd
 
+pytestmark = pytest.mark.rounding
+
 ACTIVATIONS: dict[str, Any] = {
     "linear": lambda a: a,
     "relu": functional.relu,

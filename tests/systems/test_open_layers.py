@@ -16,6 +16,8 @@ from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.systems.yz.architecture import L2Normalization, TokenRows
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 
+pytestmark = pytest.mark.rounding
+
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 6, "batch_size": 8, "seq_len": 16, "dtype": "float64"}
 RATE = 2.0**40
 

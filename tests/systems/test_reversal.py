@@ -14,6 +14,8 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal, asked_accuracy
 from tests.systems.autograd import compare_with_autograd
 
+pytestmark = pytest.mark.rounding
+
 SETTINGS: list[dict[str, Any]] = [
     {"pairs": pairs, "both": both, "width": width, "task": task, "identity": identity}
     for pairs, both, width, task, identity in (

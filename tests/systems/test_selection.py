@@ -16,6 +16,8 @@ from scansnap.systems.selection import NextToken, TokenSelection
 from scansnap.theory import selection as theory
 from tests.systems.autograd import compare_with_autograd
 
+pytestmark = pytest.mark.rounding
+
 SEEDS = np.arange(3, dtype=np.uint64)
 
 

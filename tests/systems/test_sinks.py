@@ -14,6 +14,8 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.sinks import BigramBackcopy, Sink, attention_on_start
 from tests.systems.autograd import compare_with_autograd
 
+pytestmark = pytest.mark.rounding
+
 SEEDS = np.arange(3, dtype=np.uint64)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import scansnap as ss
+
+pytestmark = pytest.mark.rounding
 
 
 def test_forward_by_hand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from scansnap.corpus.batches import consecutive
@@ -11,6 +12,8 @@ from scansnap.text import measures as module
 from scansnap.text.measures import AttentionMeasurement
 from scansnap.text.options import TextShape
 from scansnap.text.transformer import TextTransformer
+
+pytestmark = pytest.mark.rounding
 
 
 def model_and_windows(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:

@@ -20,6 +20,8 @@ from scansnap.text import yz
 from scansnap.text.options import YZShape, text_options
 from scansnap.text.yz import YZText
 
+pytestmark = pytest.mark.rounding
+
 SMALL: dict[str, Any] = {"model": "yz", "window": 7, "batch_size": 4, "patterns": 2, "lr_y": 5.0, "lr_z": 3.0}
 
 

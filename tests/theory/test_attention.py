@@ -11,6 +11,8 @@ from scansnap import theory
 from tests.dynamics.reference import population_gradients
 from tests.theory.test_sampling import uneven_classes
 
+pytestmark = pytest.mark.rounding
+
 
 def state(classes: ss.SequenceClasses, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Attention logits (Q x M), directions and the decoder that the theory says belongs to them."""

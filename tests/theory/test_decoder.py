@@ -12,6 +12,8 @@ from scansnap import theory
 from tests.dynamics.reference import population_gradients
 from tests.theory.test_overlap import random_directions
 
+pytestmark = pytest.mark.rounding
+
 
 def by_hand(f: np.ndarray, counts: np.ndarray, size: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
     """Y = F (F^T F)^{-1} W with w_n = (M-1) h(N_n) zeta_n, and g_n = Y (e_n - softmax(Y^T f_n))."""

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from scansnap import theory
 
+pytestmark = pytest.mark.rounding
+
 
 def h_to_many_digits(t: float, size: int, rate: float) -> mpmath.mpf:
     """Eq. 45 solved by bisection and Newton in 60 digits, without Wright's omega."""

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from scansnap import theory
 from tests.theory.test_overlap import random_directions
 
+pytestmark = pytest.mark.rounding
+
 two_hundred = settings(max_examples=200, deadline=None)
 sizes = st.integers(4, 10**6)
 rates = st.floats(0.01, 2.0)

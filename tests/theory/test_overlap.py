@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
+
+pytestmark = pytest.mark.rounding
 
 
 def random_directions(seed: int, classes: int, tokens: int, shared: float) -> np.ndarray:

@@ -7,6 +7,8 @@ import pytest
 
 from scansnap import theory
 
+pytestmark = pytest.mark.rounding
+
 SETTING = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
 
 

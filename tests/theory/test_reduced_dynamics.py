@@ -17,6 +17,8 @@ from scansnap.runtime.errors import InputError
 from scansnap.theory import reduced_dynamics
 from scansnap.theory.reduced_dynamics import DecoderGradient
 
+pytestmark = pytest.mark.rounding
+
 
 @pytest.mark.parametrize("gradient", ["true", "modified"])
 @pytest.mark.parametrize("classes", [ss.syn_small(), ss.syn_medium(num_query=3)], ids=["syn_small", "syn_medium"])

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap import theory
 
+pytestmark = pytest.mark.rounding
+
 
 @settings(max_examples=300, deadline=None)
 @given(

@@ -11,6 +11,8 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 
+pytestmark = pytest.mark.rounding
+
 
 @pytest.mark.parametrize(
     ("probs", "query", "wanted"),
