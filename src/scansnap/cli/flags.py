@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
+from inspect import get_annotations
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -114,7 +115,7 @@ def form_of(option: Option, *, several: bool = False) -> str:
 
 def _panel(cls: type[Options], name: str) -> str:
     """The concept that an option belongs to: how the class that states it is described, up to a sign."""
-    owner = next(base for base in reversed(cls.__mro__) if name in vars(base).get("__annotations__", {}))
+    owner = next(base for base in reversed(cls.__mro__) if name in get_annotations(base))
     return re.split("[:;.]", owner.__doc__ or "Options")[0]
 
 
