@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import cho_factor
 
-from scansnap.dynamics.integrator import integrate, radau_tableau
+from scansnap.dynamics.integrator import Step, errors_of_guess, evaluate, integrate, radau_tableau
 
 pytestmark = pytest.mark.rounding
 
@@ -84,3 +85,31 @@ def test_very_stiff_errors_vanish_after_s_sweeps() -> None:
         table = radau_tableau(stages)
         iteration = np.eye(stages) - np.linalg.solve(table.triangle, table.integrals)
         assert np.abs(np.linalg.matrix_power(iteration, stages)).max() < 1e-10
+
+
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 2.0, 5.0])
+def test_the_first_guess_measures_the_derivative(ratio: float) -> None:
+    """Of m = u^(s+1), where D = 1: a step's polynomial through m misses it by `between`, the next step's stages too."""
+    table, before = radau_tableau(), 0.7
+    degree, length = len(table.nodes) + 1, ratio * before
+    ends = np.append(0.0, table.nodes)
+    polynomial = table.coefficients @ (before * ends)[:, None] ** degree
+    guess = evaluate(polynomial, 1 + table.nodes * ratio)[:, 0]
+    missed = (before + length * table.nodes) ** degree - guess
+    np.testing.assert_allclose(missed / errors_of_guess(table, ratio), length**degree, rtol=1e-8)
+    inside = np.linspace(0, 1, 999)
+    errors = inside**degree - evaluate(table.coefficients @ ends[:, None] ** degree, inside)[:, 0]
+    assert table.between == pytest.approx(np.abs(errors).max(), rel=1e-4)
+
+
+@pytest.mark.parametrize(("speed", "rel"), [(1e6, 1e-3), (100.0, 0.02), (10.0, 0.35)])
+def test_the_error_of_a_stiff_part(speed: float, rel: float) -> None:
+    """It is that of a step of collocation for z' = m' - speed (z - m) from z = m, solved directly."""
+    table = radau_tableau()
+    stages, degree = len(table.nodes), len(table.nodes) + 1
+    slopes = speed * table.nodes**degree + degree * table.nodes ** (degree - 1)
+    z = np.linalg.solve(np.eye(stages) + speed * table.integrals, table.integrals @ slopes)
+    factors = [[cho_factor(np.array([[1 + own * speed]]), lower=True)] for own in np.diag(table.triangle)]
+    one, none = np.zeros(1), np.zeros(0)
+    step = Step(Relaxation(speed), [slice(0, 1)], one, 0.0, 1.0, none, table, none, none, factors)
+    assert step.stiff_error(np.ones(1))[0] == pytest.approx(z[-1] - 1, rel=rel)

@@ -53,7 +53,7 @@ large, and the error of z at the end is
 
     (1 - M) M T_ss q'(1) D h^(s+1),      M = (1 - h T_ss J)^-1,
 
-which is D h^s q'(1) / J for large J and vanishes for small J, where the end is exact to order 2s - 1.
+which is D h^s q'(1) / J for large J, up to its sign, and vanishes for small J, where the end is exact to order 2s - 1.
 """
 
 from __future__ import annotations
@@ -262,13 +262,14 @@ def integrate(
         estimate = length * (table.triangle[0, 0] * slope + table.error @ slopes)
         step.relax(0, estimate[step.fast :])
         allowed_at_end = atol + rtol * np.maximum(np.abs(state), np.abs(values[-1]))
-        error = rms(estimate / allowed_at_end)
+        errors = [rms(estimate / allowed_at_end)]
         if before > 0.0:
-            each = (values - guess) / _errors_of_guess(table, length / before)[:, None]
-            derivative = max(each, key=lambda x: rms(x / allowed))  # D h^(s+1)
-            error = max(error, rms(step.stiff_error(derivative) / allowed_at_end))
+            each = (values - guess) / errors_of_guess(table, length / before)[:, None]
+            derivative = each[np.argmax([rms(x / allowed) for x in each])]  # D h^(s+1)
+            errors.append(rms(step.stiff_error(derivative) / allowed_at_end))
             if times[record] < u + length and not (last and record == len(times) - 1):
-                error = max(error, table.between * rms(derivative / allowed))
+                errors.append(table.between * rms(derivative / allowed))
+        error = float(np.max(errors))  # NaN if one of them is
         growth = min(MOST_GROWTH, SAFETY * max(error, 1e-10) ** (-1.0 / (stages + 1)))
         if not error <= 1.0:
             length *= max(LEAST_GROWTH, growth) if math.isfinite(error) else SHORTER
@@ -294,7 +295,7 @@ def evaluate(polynomial: FloatArray, x: FloatArray) -> FloatArray:
     return np.vander(x, len(polynomial), increasing=True) @ polynomial
 
 
-def _errors_of_guess(table: Tableau, ratio: float) -> FloatArray:
+def errors_of_guess(table: Tableau, ratio: float) -> FloatArray:
     """The error of the first guess at each c_i over D h^(s+1), in a step h that is `ratio` times h'."""
     beyond = 1.0 + table.nodes * ratio
     errors: FloatArray = beyond * np.prod(beyond[:, None] - table.nodes, axis=1) / ratio ** (len(table.nodes) + 1)
