@@ -34,7 +34,7 @@ test: $(READY)
 rounding: export OPENBLAS_CORETYPE = Haswell
 rounding: export NPY_DISABLE_CPU_FEATURES = X86_V3 X86_V4 AVX512_ICL AVX512_SPR
 rounding: $(READY)
-	$(PYTEST) -m "rounding and not slow and not gpu" tests
+	$(PYTEST) -W "ignore:During parsing environment variable:ImportWarning" -m "rounding and not slow and not gpu" tests
 
 ## All numerical tests, with kernels that numba compiles for any processor.
 generic: export NUMBA_CPU_NAME = generic

@@ -62,8 +62,9 @@ def test_readme_commands_run(tmp_path, monkeypatch) -> None:
     plain = ss.train("syn-small", lr_y=10.0, lr_z=20.0, steps=600)
     end = plain["attention"].isel(run=0, step=-1, layer=0, head=0)
     common = end.where(plain["token_kind"] == "common", 0.0).sum("token").mean("class")
-    expected = f"leaves common tokens {common:.0%}, and no token gets more than {end.max():.0%}"
+    expected = f"leaves common tokens with {common:.0%}, and no token gets more than {end.max():.0%}"
     assert f"plain SGD with ten times the updates {expected}" in caption
+    assert expected.partition(",")[0] in (ROOT / "docs" / "gallery.md").read_text()
 
 
 def test_readme_is_short() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.storage import files
+from scansnap.storage import folder as store_folder
 from scansnap.storage.files import DamagedFile, atomic_write, checksummed_json, read_checksummed_json
 from scansnap.storage.folder import (
     LOCK,
@@ -282,6 +283,31 @@ def test_a_result_is_saved_under_the_rules_of_windows(tmp_path: Path, monkeypatc
     monkeypatch.setattr(files, "IS_WINDOWS", True)
     ss.save(run, tmp_path / "windows.zarr")
     assert ss.load(tmp_path / "windows.zarr").identical(run)
+
+
+def test_an_unused_folder_is_removed_under_the_rules_of_windows(tmp_path: Path, monkeypatch) -> None:
+    """A lock that is held cannot be removed there, nor can its folder; filelock removes it when it releases it."""
+    real_rmtree, real_release = shutil.rmtree, StoreLock.release
+
+    def rmtree(root: Path, **options: bool) -> None:
+        for path in root.iterdir():
+            if path.is_dir():
+                real_rmtree(path, **options)
+            elif path.name != LOCK:
+                path.unlink()
+
+    def release(self: StoreLock) -> None:
+        real_release(self)
+        (tmp_path / "unused" / LOCK).unlink(missing_ok=True)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    monkeypatch.setattr(StoreLock, "release", release)
+    for is_windows in (False, True):
+        monkeypatch.setattr(store_folder, "IS_WINDOWS", is_windows)
+        folder = CheckedFolder(tmp_path / "unused")
+        folder.lock()
+        folder.unlock()
+        assert (tmp_path / "unused").exists() is not is_windows
 
 
 def test_a_store_leaves_the_files_beside_it_alone(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def _run(
     as_json: bool,
 ) -> None:
     """Train or integrate, draw the picture, and print what happened and where the result is."""
-    from scansnap.results.story import of_all_runs, summarize
+    from scansnap.results.story import momentum_note, of_all_runs, summarize
 
     path = common.choose_store(
         store, name, {**options.to_dict(), "classes": source.fingerprint}, draws_beside=picture is None
@@ -234,6 +234,9 @@ def _run(
         steps = [math.nan if run["snap_step"] is None else run["snap_step"] for run in told]
         stay = [run["snap_status"] != "slowed" for run in told]
         echo(of_all_runs(steps, stay, "step" if "step" in dataset.dims else "time"))
+    has_moved = any(run["snap_status"] not in ("hardly moved", "too short") for run in told)
+    if has_moved and (note := momentum_note(dataset.attrs)):
+        echo(note)
     failed = [run for run in runs if run["status"] != "ok"]
     if failed:
         echo(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)

@@ -12,6 +12,7 @@ If classes share every token, none is distinct.  The story is then about the tok
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,13 +94,11 @@ class Story:
     patterns: int
     evidence: str  # as status and moved_since, of the pattern that moved most after its snap, or of one without
     unit: str  # "step" or "time"
-    momentum: str | None = None  # that it moves attention, too; None without momentum
 
     @property
     def sentences(self) -> list[str]:
-        """One fact each: the most distinct tokens if none is distinct, scan, winners, snap, momentum."""
+        """What attention did, one fact each: the most distinct tokens if none is distinct, scan, winners, snap."""
         facts = [*self._kinds(), self.scan, self._win(), self._snap()]
-        facts += [] if self.momentum is None else [self.momentum]
         return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
     def _kinds(self) -> list[str]:
@@ -188,20 +187,6 @@ def _story(
         len(status),
         str(patterns["evidence"].values.ravel()[telling]),
         axis,
-        _momentum_note(run.attrs),
-    )
-
-
-def _momentum_note(attrs: Mapping[str, Any]) -> str | None:
-    """That momentum moves attention without a gradient, and the run without momentum to compare with."""
-    options = json.loads(attrs.get("options", "{}"))
-    momentum = options.get("momentum")
-    if not isinstance(momentum, float) or not momentum:
-        return None
-    steps = round(options["steps"] / (1 - momentum))
-    return (
-        f"momentum {momentum:g} keeps attention moving after the gradient has vanished: to see what the gradient does "
-        f"alone, train {steps:,} steps with momentum 0"
     )
 
 
@@ -299,6 +284,20 @@ def options_in_words(attrs: Mapping[str, Any]) -> str:
             shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"
             words += f", {name.replace('_', ' ')}{shown}"
     return words
+
+
+def momentum_note(attrs: Mapping[str, Any]) -> str | None:
+    """That momentum can move attention without a gradient, and a run to compare with; None without momentum."""
+    options = json.loads(attrs.get("options", "{}"))
+    setting = re.search(r"momentum=(0?\.\d+)", str(options.get("optimizer")))  # of `ss.SGD(momentum=0.9)`
+    momentum, steps = float(setting[1]) if setting else options.get("momentum"), options.get("steps")
+    if not (isinstance(momentum, float) and 0 < momentum < 1 and steps):
+        return None
+    longer = float(f"{steps / (1 - momentum):.3g}")
+    return (
+        f"Momentum {momentum:g} can keep attention moving after the gradient has vanished. To see how much of this is "
+        f"momentum, train {longer:,.0f} steps with momentum 0."
+    )
 
 
 def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:

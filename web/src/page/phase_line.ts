@@ -11,11 +11,11 @@ const WHY: Record<Phase["name"], string> = {
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
 
-/** With momentum, attention slows because its velocity does, after the gradient. */
+/** With momentum, attention slows when its velocity does, which can outlast the gradient. */
 const WITH_MOMENTUM: Partial<Record<Phase["name"], string>> = {
-  scanning: "The decoder learns which tokens predict the next one. Attention leaves those that do not, and momentum keeps it moving.",
-  snapping: "Momentum keeps attention moving, even after the gradient has vanished.",
-  snapped: "Momentum kept attention moving after the gradient had vanished. Set it to 0 to see what the gradient does alone.",
+  scanning: "The decoder learns which tokens predict the next one. Attention leaves those that do not, and momentum adds to its speed.",
+  snapping: "Momentum can keep attention moving after the gradient has vanished.",
+  snapped: "Momentum can keep attention moving after the gradient has vanished. Set it to 0 to see how much of this is momentum.",
 };
 
 /** Why a run is in its phase.  The reasons of SGD are not those of rules that ignore the gradient's size. */
