@@ -66,6 +66,15 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
     assert re.search(expected["train --preset syn-small"], "\n".join(lines))
 
 
+def test_train_names_momentum_once_where_attention_moves(tmp_path) -> None:
+    note = "Momentum 0.9 can keep attention moving after the gradient has vanished."
+    assert printed("train --seeds 0,1", cwd=tmp_path).count(note) == 1
+    assert note not in printed("train --momentum 0 --steps 600", cwd=tmp_path)
+    slow = "train --classes syn-small --lr-y 0.01 --lr-z 0.01 --steps 20 --momentum 0.9"
+    assert "hardly moved" in printed(slow, cwd=tmp_path)
+    assert note not in printed(slow, cwd=tmp_path)
+
+
 def test_train_json_and_python_agree(tmp_path) -> None:
     words = "train --lr-y 2 --lr-z 0.5 --steps 6 --batch-size none --seq-len inf"
     outcome = json.loads(printed(words, "--store", "mine.zarr", "--json", cwd=tmp_path))
