@@ -30,7 +30,8 @@ reproduce: $(READY)
 test: $(READY)
 	$(PYTEST) tests
 
-## The tests that bound rounding, with the linear algebra of other processors: AVX2 in OpenBLAS, and no AVX in NumPy.
+## The tests that bound rounding, with the linear algebra of other processors: AVX2 in OpenBLAS, and no AVX in NumPy
+## (which warns about names that it does not know, as on ARM).
 rounding: export OPENBLAS_CORETYPE = Haswell
 rounding: export NPY_DISABLE_CPU_FEATURES = X86_V3 X86_V4 AVX512_ICL AVX512_SPR
 rounding: $(READY)
@@ -41,7 +42,7 @@ generic: export NUMBA_CPU_NAME = generic
 generic: $(READY)
 	$(PYTEST) $(NUMERICAL)
 
-## The tests that take too long for every change: statistics, stiff flows, stability, a small round of faults, and generic.
+## The tests that take too long for every change: statistics, stiff flows, stability, a small round of faults; and generic.
 nightly: $(READY) generic
 	$(BIN)/python -m pytest -q -m slow tests
 	$(BIN)/python docs/make_stability.py

@@ -14,6 +14,6 @@ from tests.programs import programs  # noqa: F401
 settings.register_profile("scansnap", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 settings.load_profile("scansnap")
 torch.set_num_threads(1)  # tests run side by side
-torch.set_warn_always(True)  # or else the first test that runs into a warning would be the only one to fail
+torch.set_warn_always(True)  # not only the first time, so that every test with a warning fails
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernels, run on the CPU

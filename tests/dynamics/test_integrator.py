@@ -62,7 +62,7 @@ def test_a_stiff_part_after_steps_that_grow() -> None:
 
 
 def test_results_where_the_leading_error_changes_its_sign() -> None:
-    """The fifth derivative of sin vanishes five times between 0.5 and 10; some ends put a long step there."""
+    """The fifth derivative of z vanishes three times between 0 and 10; for some ends a long step falls there."""
     assert max(solved(1e7, 1e-9, end * TIMES)[0] for end in np.linspace(0.3, 1, 50)) < BOUND
 
 

@@ -8,6 +8,8 @@ import pytest
 from scansnap.dynamics.kernel import exponentials, largest
 from scansnap.dynamics.kernel_data import exponential
 
+pytestmark = pytest.mark.rounding
+
 
 def exp(values: np.ndarray) -> np.ndarray:
     """exp of values that are at most 0."""

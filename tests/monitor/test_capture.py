@@ -139,7 +139,7 @@ def test_multi_head_attention(need_weights: bool, more: dict[str, Any], masked: 
     assert watch.dataset["attention_kind"].item() == "cross"
 
 
-@pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask")  # which users mix all the same
+@pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask")  # users mix the two
 def test_multi_head_attention_without_a_batch() -> None:
     torch.manual_seed(0)
     attention, x = nn.MultiheadAttention(8, 2), torch.randn(T, 8)

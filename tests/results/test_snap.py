@@ -8,6 +8,8 @@ import pytest
 import scansnap as ss
 from scansnap.results.metrics import FROZEN, STAYED, find_snap, late_share
 
+pytestmark = pytest.mark.rounding
+
 STEPS = np.arange(0, 2100, 100)
 
 

@@ -13,6 +13,8 @@ from scansnap.text import transformer as text_transformer
 from scansnap.text.options import TextShape
 from scansnap.text.transformer import BUCKETS, RelativeBias, TextTransformer, alibi, buckets, drop, sinusoidal
 
+pytestmark = pytest.mark.rounding
+
 POSITIONS = ("none", "sinusoidal", "alibi", "t5")
 SHAPE = {"vocab_size": 50, "window": 9, "width": 12, "feed_forward": 16, "dropout": 0.0}
 

@@ -23,6 +23,8 @@ from scansnap.text.updates import TransformerUpdates
 from tests.small_text import options
 from tests.text.test_transformer import pytorch_layer
 
+pytestmark = pytest.mark.rounding
+
 
 def shares(schedule: Any, steps: int) -> Any:
     """The share that an update uses; None where it is always 1."""

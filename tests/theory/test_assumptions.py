@@ -10,6 +10,8 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 
+pytestmark = pytest.mark.rounding
+
 RATES = {"lr_y": 0.5, "lr_z": 0.0005}
 
 

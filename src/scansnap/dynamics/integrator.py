@@ -42,18 +42,18 @@ It can miss errors of a stiff z.  Let m be the smooth solution that z follows, a
 (s + 1)!.  The polynomial misses m by D h^(s+1) q((u - u_0)/h) with q(x) = x (x - c_1) ... (x - c_s), up to terms that
 vanish as J grows.
 
-- At the end the slopes differ by D h^s q'(1), so z misses m by D h^s q'(1) / J.  The estimate sees the jump of slopes
+- At the end the slopes differ by D h^s q'(1), so z misses m by J^-1 D h^s q'(1).  The estimate sees the jump of slopes
   from the step before, of length h', which is D (h^s q'(0) - h'^s q'(1)).  For even s it is 0 at h = s^(1/s) h'.
-- Between the ends the error is larger than at them, by a factor of order h J.  If a result is wanted there, it counts.
+- Between the ends the error is larger than at them, by a factor of order h J.  It counts if a result is wanted there.
 
 So D is measured, too.  The first guess at c_i is the polynomial of the step before, whose error there was
-D h'^(s+1) q(1 + c_i h/h').  Over this and times h^(s+1), the change of the guess is D h^(s+1).  Of the s values the
-largest counts: where D changes its sign, one of them may be 0.  Then the error between the ends is max |q| times as
-large, and the error of z at the end is
+D h'^(s+1) q(1 + c_i h/h').  The sweeps change the guess by this error, so it gives D h^(s+1), once for each stage.  The
+largest of the s values counts: where D changes its sign, one of them may be 0.  The error between the ends is max |q|
+times this value, and the error of z at the end is
 
     (1 - M) M T_ss q'(1) D h^(s+1),      M = (1 - h T_ss J)^-1,
 
-which is D h^s q'(1) / J for large J, up to its sign, and vanishes for small J, where the end is exact to order 2s - 1.
+which is J^-1 D h^s q'(1) for large J, up to its sign, and vanishes for small J, where the end is exact to order 2s - 1.
 """
 
 from __future__ import annotations

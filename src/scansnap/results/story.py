@@ -289,7 +289,7 @@ def options_in_words(attrs: Mapping[str, Any]) -> str:
 def momentum_note(attrs: Mapping[str, Any]) -> str | None:
     """That momentum can move attention without a gradient, and a run to compare with; None without momentum."""
     options = json.loads(attrs.get("options", "{}"))
-    setting = re.search(r"momentum=(0?\.\d+)", str(options.get("optimizer")))  # of `ss.SGD(momentum=0.9)`
+    setting = re.search(r"momentum=(0\.\d+)", str(options.get("optimizer")))  # of `ss.SGD(momentum=0.9)`
     momentum, steps = float(setting[1]) if setting else options.get("momentum"), options.get("steps")
     if not (isinstance(momentum, float) and 0 < momentum < 1 and steps):
         return None
