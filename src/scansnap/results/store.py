@@ -312,6 +312,11 @@ def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any]) -> bool:
     path, stored = folder.root, _attributes(folder)
     old, new = _identity(stored), _identity(attrs)
     old_code, new_code = old.pop("code", {}), new.pop("code", {})
+    if any(old.get(name) != new[name] for name in ("version_scansnap", "commit")):
+        origin = f"{old.get('version_scansnap', '?')} (commit {old.get('commit', 'unknown')})"
+        raise StoreError(
+            f"{path} holds a run of scansnap {origin}: continue it with that version, or give another name."
+        )
     for name in new:
         if old.get(name) != new[name] and name in ("classes_fingerprint", "classes", "system_fingerprint", "system"):
             raise StoreError(
@@ -321,7 +326,7 @@ def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any]) -> bool:
         if old.get(name) != new[name]:
             raise StoreError(
                 f"{path} holds another run, with {name} = {_short(old.get(name))} and not {_short(new[name])}: "
-                "give the same options to the same version to continue it, or another name."
+                "give the same options to continue it, or another name."
             )
     for part, digest in new_code.items():
         if old_code.get(part) != digest:
