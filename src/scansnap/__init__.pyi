@@ -10,17 +10,6 @@ from .claims.claim import Verdict as Verdict
 from .claims.claim import claim as claim
 from .claims.verify import read_claims as read_claims
 from .claims.verify import verify as verify
-from .corpus.classes import classes_from_counts as classes_from_counts
-from .corpus.corpus import read_corpus as read_corpus
-from .corpus.counting import count_corpus as count_corpus
-from .corpus.counts import Counts as Counts
-from .corpus.counts import read_counts as read_counts
-from .corpus.predictions import predict as predict
-from .corpus.predictions import score_prediction as score_prediction
-from .corpus.predictors import PREDICTORS as PREDICTORS
-from .corpus.predictors import PredictOptions as PredictOptions
-from .corpus.predictors import Predictor as Predictor
-from .corpus.readings import Reading as Reading
 from .data.named_classes import NAMED as NAMED
 from .data.named_classes import named_classes as named_classes
 from .data.named_classes import read_classes as read_classes
@@ -86,9 +75,6 @@ from .results.store import save as save
 from .runtime.errors import InputError as InputError
 from .runtime.errors import ScanSnapError as ScanSnapError
 from .runtime.errors import StoreError as StoreError
-from .shortcuts.find import shortcuts as shortcuts
-from .shortcuts.result import Finding as Finding
-from .shortcuts.result import Shortcuts as Shortcuts
 from .systems.catalog import SYSTEMS as SYSTEMS
 from .systems.quantity import Quantity as Quantity
 from .systems.quantity import quantity as quantity
@@ -107,6 +93,8 @@ from .systems.yz.architecture import Normalization as Normalization
 from .systems.yz.architecture import TokenRows as TokenRows
 from .systems.yz.layer import RegularTransformer as RegularTransformer
 from .systems.yz.layer import YZTransformer as YZTransformer
+from .text.classes import classes_from_text as classes_from_text
+from .text.corpus import read_corpus as read_corpus
 from .text.options import TextOptions as TextOptions
 from .text.options import YZTextOptions as YZTextOptions
 from .text.train import text_training as text_training

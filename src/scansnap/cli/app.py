@@ -29,7 +29,6 @@ COMMANDS = {
     "verify": "verify:verify",
     "systems": "system:systems",
     "figure": "figure:figure",
-    "shortcuts": "shortcuts:command",
     "explore": "train:explore",
     "reproduce": "figure:reproduce",
     "check": "common:check",
@@ -38,16 +37,12 @@ COMMANDS = {
 
 GROUPS = {
     "text": (
-        "Train transformers on text and follow their attention.",
-        {"train": "text:train", "show": "text:show"},
+        "Train transformers on text and follow their attention; make sequence classes of a text.",
+        {"train": "text:train", "show": "text:show", "classes": "text:classes"},
     ),
     "watch": (
         "Watch the attention of models while they train.",
         {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare", "demo": "watch:demo"},
-    ),
-    "corpus": (
-        "Count which tokens occur together in a text, look at the counts, and predict what attention will pick.",
-        {"count": "corpus:count", "show": "corpus:show", "classes": "corpus:classes", "predict": "corpus:predict"},
     ),
 }
 """Commands of two words: the help of the group, and the `module:function` of each command."""
@@ -58,7 +53,7 @@ WIDTH = 100
 HYPHEN = "\N{NON-BREAKING HYPHEN}"
 """Replaces the hyphen while lines are broken, so that names of options stay in one piece."""
 
-WRITTEN = {"picture", "page", "table"}
+WRITTEN = {"picture", "page"}
 """Options that name files to write: commands that have one of them have --overwrite, and so do `WRITING`."""
 
 WRITING = ("explore", "reproduce", "demo")

@@ -1,4 +1,4 @@
-"""`scansnap text train` and `scansnap text show`."""
+"""`scansnap text`: `train`, `show` and `classes`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.corpus.options import ReadOptions
 from scansnap.runtime.errors import InputError
+from scansnap.text.classes import ClassOptions
+from scansnap.text.corpus import ReadOptions
+from scansnap.text.counts import ALL_SPLITS
 from scansnap.text.options import AnyTextOptions, YZShape, YZTextOptions, text_options
 from scansnap.validation.argument_types import IntegerType
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scansnap.corpus.corpus import Corpus
+    from scansnap.text.corpus import Corpus
 
 TEXT_HELP = (
     "A file of text or a table (.txt, .csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them (with train, "
@@ -31,7 +33,7 @@ TEXT_ARGUMENT = typer.Argument(metavar="TEXT", help=TEXT_HELP)
 
 def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any) -> Corpus:
     """A text, and on the error stream which files were read and what is doubtful about them."""
-    from scansnap.corpus.corpus import read_corpus
+    from scansnap.text.corpus import read_corpus
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in the report
@@ -128,6 +130,33 @@ def show(
     if text is not None and (unknown := words.count("<unk>")):
         echo(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
     echo(f"picture: {drawn}   ({_of_steps(shown_steps, at)})")
+
+
+@with_flags(ReadOptions, ClassOptions, defaults=True)
+def classes(
+    source: Annotated[str, TEXT_ARGUMENT],
+    output: Annotated[Path, typer.Option(help="The file for the classes (.toml or .json).")] = Path("classes.json"),
+    json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
+) -> None:
+    """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
+    from scansnap.data.named_classes import write_classes
+    from scansnap.text.classes import classes_from_text
+
+    options = read_flags(flags, ClassOptions)
+    hold_out = options.get("split", ALL_SPLITS) != ALL_SPLITS
+    corpus = read_text(source, quiet=json, hold_out=hold_out, **read_flags(flags, ReadOptions))
+    classes = classes_from_text(corpus, **options)
+    path = write_classes(classes, output)
+    if json:
+        facts = {"classes": str(path), "num_classes": classes.num_classes, "vocab_size": classes.vocab_size}
+        common.echo_json({**facts, "kept": vars(classes.kept)})
+        return
+    sizes = (
+        f"{classes.num_classes} classes of {len(classes.queries)} queries and {len(classes.contextual_tokens)} tokens"
+    )
+    echo(f"{sizes}: {classes.kept}")
+    echo(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
 
 
 def _of_steps(shown: list[int], asked: list[int] | None) -> str:

@@ -22,8 +22,6 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scansnap.corpus.batches import Columns
-from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, rise
 from scansnap.figures.style import COLORS, attention_bar, label, legend, line, log_axis, points
@@ -31,9 +29,11 @@ from scansnap.figures.text_attention import draw_pattern
 from scansnap.results.metrics import find_snap
 from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError
+from scansnap.text.corpus import Corpus, read_corpus
 from scansnap.text.options import TextOptions, TextShape, text_options
 from scansnap.text.processes import process_count
 from scansnap.text.train import text_training
+from scansnap.text.windows import Columns
 
 FOLDER = Path("results") / "text"
 

@@ -18,7 +18,6 @@ from scansnap import theory
 from scansnap.claims.check import ROLES
 from scansnap.claims.claim import Verdict
 from scansnap.claims.verify import select, verify
-from scansnap.corpus.corpus import read_corpus
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
 from scansnap.explorer.page import address_of, page_of
@@ -34,6 +33,7 @@ from scansnap.results.store import load, save
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.files import check_replaceable
+from scansnap.text.corpus import read_corpus
 from scansnap.validation.validate import validated
 
 NUM_SEEDS = 40

@@ -13,12 +13,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.corpus.batches import spread
 from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, headline, unjudged_verdicts
 from scansnap.report import html
 from scansnap.runtime.errors import InputError
+from scansnap.text.windows import spread
 from scansnap.validation.argument_types import InstanceType
 from scansnap.validation.validate import validated
 

@@ -15,8 +15,6 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
-from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.update_rules import rate_shares
 from scansnap.monitor.dataset import SnapshotError
 from scansnap.results.dataset import Recorder, Records
@@ -25,6 +23,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, needs_torch, one_thread
 from scansnap.runtime.progress import progress_bar
 from scansnap.text import dataset as text_dataset
+from scansnap.text.corpus import Corpus
 from scansnap.text.measures import AttentionMeasurement, Winners
 from scansnap.text.model_file import TextModel, load_model, model_folder, save_model
 from scansnap.text.options import (
@@ -41,6 +40,7 @@ from scansnap.text.options import (
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
+from scansnap.text.windows import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.text.yz import YZText
 from scansnap.validation.options import Call, options_or_kwargs
 from scansnap.validation.validate import validated

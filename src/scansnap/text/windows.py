@@ -9,9 +9,6 @@ from scansnap.runtime.errors import InputError
 
 Tokens = NDArray[np.integer]
 
-YZ_WINDOW, YZ_BATCH_SIZE = 36, 64
-"""Tokens in a window and windows per update in which (Y, Z) reads a text by default, and a prediction assumes."""
-
 MOST_TOKENS = 2_000_000
 """The most tokens of the validation split that are measured."""
 

@@ -19,9 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.options import ReadOptions
-from scansnap.corpus.texts import Text, find_text
-from scansnap.corpus.tokenizers import (
+from scansnap.runtime.errors import InputError, printable
+from scansnap.runtime.progress import progress_bar
+from scansnap.storage.cache import cached_folder
+from scansnap.text.texts import Text, find_text
+from scansnap.text.tokenizers import (
     GLUED,
     NOTABLE_SHARE,
     PROSE,
@@ -36,10 +38,7 @@ from scansnap.corpus.tokenizers import (
     load_tokenizer,
     token_of,
 )
-from scansnap.runtime.errors import InputError, printable
-from scansnap.runtime.progress import progress_bar
-from scansnap.storage.cache import cached_folder
-from scansnap.validation.options import from_names, options_as_kwargs
+from scansnap.validation.options import Options, from_names, option, options_as_kwargs
 from scansnap.validation.validate import validated
 
 FORMAT = 2
@@ -95,6 +94,28 @@ class Corpus:
     def frequent_words(self, count: int) -> NDArray[np.int64]:
         """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
         return frequent_words(self.tokenizer, np.bincount(self.train, minlength=self.vocab_size), count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(Options):
+    """How text becomes tokens."""
+
+    tokenizer: str | Path | Tokenizer = field(
+        default=WORDS,
+        metadata=option(
+            "words (lowercase, between white space), prose (words by Unicode's rules, with signs split off: 'Good,' is "
+            "good and a comma), or a Hugging Face tokenizer: a file, a folder or a name on the hub."
+        ),
+    )
+    min_count: int = field(
+        default=1, metadata=option("Words that occur less often become <unk>, by words and prose.", least=1)
+    )
+    text: str | None = field(
+        default=None, metadata=option("The column of texts in a table", none="reads files of plain text")
+    )
+    encoding: str | None = field(
+        default=None, metadata=option("The encoding of text files", none="takes what the file shows, else UTF-8")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scansnap.corpus.example import example_stories
-from scansnap.corpus.sources import (
+from scansnap.runtime.errors import InputError, brief, printable, unknown
+from scansnap.storage.cache import cached_folder
+from scansnap.text.example import example_stories
+from scansnap.text.sources import (
     FORMATS,
     TABLES,
     DataFile,
@@ -27,8 +29,6 @@ from scansnap.corpus.sources import (
     RowReport,
     find_files,
 )
-from scansnap.runtime.errors import InputError, brief, printable, unknown
-from scansnap.storage.cache import cached_folder
 from scansnap.validation.checks import expand_user
 
 SPLITS = {
