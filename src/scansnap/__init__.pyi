@@ -95,6 +95,7 @@ from .systems.yz.layer import RegularTransformer as RegularTransformer
 from .systems.yz.layer import YZTransformer as YZTransformer
 from .text.classes import classes_from_text as classes_from_text
 from .text.corpus import read_corpus as read_corpus
+from .text.evidence import context_words as context_words
 from .text.options import TextOptions as TextOptions
 from .text.options import YZTextOptions as YZTextOptions
 from .text.train import text_training as text_training
