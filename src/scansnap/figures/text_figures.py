@@ -72,7 +72,7 @@ def train_grid(
         options = {**setting, "seed": seed}
         name = store_name(corpus.name, {**options, "corpus": corpus.fingerprint})
         store = None if folder is None else folder / name
-        runs.append(text_training(corpus, text_options(options), store=store).run(progress))
+        runs.append(text_training(corpus, **options, store=store).run(progress))
         first = runs[-1].isel(run=0, layer=0).reset_coords(drop=True).rename(step="record")
         part = first[["entropy", "normalized_entropy", "moved", "top_1"]].mean("head", skipna=False)
         parts.append(part.assign(valid_loss=first["valid_loss"].isel(record=-1, drop=True)))
