@@ -6,22 +6,24 @@ import json
 import re
 from pathlib import Path
 
-import make_figures
 import make_theory
 import numpy as np
 import pytest
-from make_documents import opened
+from _site.found import fill
 from stored_numbers import read_reproduction
 
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
 from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES, SYNTHETIC
+from scansnap.report.claims_page import count_verdict
+from scansnap.report.reproduce import NUM_SEEDS
+from scansnap.report.reproduction import headline
 from scansnap.runtime.formulas import readable
 
 pytestmark = pytest.mark.rounding
 
 DOCS = Path(__file__).parents[2] / "docs"
-INDEX = (DOCS / "theory" / "index.md").read_text()
+INDEX = fill((DOCS / "theory" / "index.md").read_text())
 FILLED = [page.read_text() for page in make_theory.FILLED]
 NUMBERS = [match for text in FILLED for match in make_theory.NUMBER.findall(text)]
 REPRODUCTION = read_reproduction()
@@ -102,21 +104,29 @@ def test_measurements_are_those_stored(verdict: Verdict) -> None:
             ), measured.label
 
 
-def test_the_pages_are_written_from_the_stored_numbers() -> None:
+def test_pages_are_filled_from_the_stored_numbers() -> None:
     """With the settings of the claims: the index gives the usual one, sections the others."""
-    for page, text in make_theory.written_pages(KEPT).items():
-        assert page.read_text() == text, page.name
+    for page in make_theory.FILLED:
+        assert page.read_text() == make_theory.filled(page.read_text(), KEPT), page.name
+    pages = [*make_theory.PAGES.glob("*.md"), *(DOCS / name for name in ("figures.md", "reproduction.md"))]
+    assert all("<!-- found" not in fill(page.read_text()) for page in pages)
     classes, tokens, decoder, attention = make_theory.USUAL
     assert f"$K = {classes}$ classes, $M = {tokens}$ tokens, $\\eta_Y = {decoder}$ and $\\eta_Z = {attention}$" in INDEX
+    section = fill((DOCS / "theory" / "decoder.md").read_text())
+    assert "`scansnap verify lemma_12`: **holds** (Lemma 12). *Conditions:* modified gradient" in section
+    assert "](../images/claims/lemma_12.png)" in section
 
 
-def test_figures_and_the_opening_of_the_reproduction_are_those_stored() -> None:
+def test_figures_and_the_headline_are_those_stored() -> None:
     assert {figure.recipe.name for figure in REPRODUCTION.figures} == set(SYNTHETIC)
-    figures, page = ((DOCS / name).read_text() for name in ("figures.md", "reproduction.md"))
+    figures, page = (fill((DOCS / name).read_text()) for name in ("figures.md", "reproduction.md"))
+    assert f"have {NUM_SEEDS} seeds per cell here" in figures
     for figure in REPRODUCTION.figures:
+        assert f"## Figure {figure.recipe.name}:" in figures
         for trend in figure.trends:
-            assert make_figures.line(trend).partition(", expected")[0] in figures, trend.statement
-    assert opened(page, REPRODUCTION) == page
+            assert f"*{trend.measured_text}*, expected " in figures, trend.statement
+    opening = headline(REPRODUCTION)
+    assert all(count_verdict(word, count) in page for word, count in opening.claims.items())
 
 
 def test_numbers_of_the_pages_are_those_of_the_check(verdict: Verdict) -> None:
@@ -158,4 +168,7 @@ def test_rows_of_coverage_name_what_exists_or_a_reason() -> None:
             assert any(claim.id in row.get("claims", ()) and row["at"].startswith(place) for row in ROWS), claim.id
         if match := re.fullmatch(r"equation_(\d+)", claim.id):
             assert any(claim.id in row.get("claims", ()) and int(match[1]) in row["equations"] for row in ROWS)
-    assert (DOCS / "theory" / "coverage.md").read_text() == make_theory.coverage_page(KEPT)
+    coverage = fill((DOCS / "theory" / "coverage.md").read_text())
+    for row in ROWS:
+        assert f"- **{row['at']}**" in coverage
+        assert row["words"] in coverage
