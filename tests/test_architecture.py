@@ -61,6 +61,15 @@ def test_claims_are_not_imported_by(importer: str) -> None:
     assert [path for path in paths if "claims" in imported_packages(path)] == []
 
 
+def test_a_class_name_stands_for_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
 PRIVATE = re.compile(r"numba\.core|llvmlite|numba\.extending\.(intrinsic|models|lower|infer)")
 
 
