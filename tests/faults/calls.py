@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scansnap.corpus.predictors import PredictOptions
 
 import scansnap as ss
-from scansnap.corpus.predictors import PredictOptions
 from scansnap.dynamics.options import SweepExecution
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation.argument_types import ArgumentType

@@ -11,7 +11,6 @@ import xarray as xr
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.corpus.evidence import evidence
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import cells, make_grid
@@ -19,6 +18,7 @@ from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.compare import compare_runs
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import count_verdicts
+from scansnap.text.evidence import evidence
 from tests.corpus.slow_counts import corpus_of
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from scansnap.corpus import counting
 
 import scansnap as ss
 from scansnap.claims.verify import select
-from scansnap.corpus import counting
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training

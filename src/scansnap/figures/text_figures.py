@@ -30,7 +30,7 @@ from scansnap.results.metrics import find_snap
 from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError
 from scansnap.text.corpus import Corpus, read_corpus
-from scansnap.text.options import TextOptions, TextShape, text_options
+from scansnap.text.options import TextOptions, TextShape
 from scansnap.text.processes import process_count
 from scansnap.text.train import text_training
 from scansnap.text.windows import Columns
