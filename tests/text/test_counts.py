@@ -152,6 +152,16 @@ def test_distinct_words_point_to_a_next_word_and_common_ones_do_not() -> None:
     assert ss.context_words(corpus, 9, window=3, least=50).sizes["token"] == 2
 
 
+def test_a_word_is_common_by_the_entropy_of_what_follows() -> None:
+    """0.07 nats beyond chance are less than a twentieth of the entropy of eight next words, 2.1 nats."""
+    times = {2: [75, *[20] * 7], 3: [100] * 8}
+    ids = [i for token, row in times.items() for n, count in enumerate(row) for i in [token, 9, 10 + n] * count]
+    words = ss.context_words(corpus_of(18, train=ids), "w9", window=2)
+    assert words["word"].values.tolist() == ["w2", "w3"]
+    assert words["distinctness"][0] - words["by_chance"][0] > 0.05
+    assert not words["is_distinct"].any()
+
+
 def test_words_of_one_passage_are_left_out() -> None:
     """7 occurs once, in the windows of 22 queries; one query in 50 must have a word before it to show it."""
     corpus = corpus_of(10, train=[7, *[9, 5, 9, 6] * 10, *[2, 3, 9, 5, 2, 4, 9, 6] * 600])
