@@ -9,7 +9,6 @@ appends them, so that any zarr reader finds them.
 
 from __future__ import annotations
 
-import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -147,8 +146,7 @@ class SnapshotStore:
                 self._folder.commit()
             self._is_checked, self.last_step = True, step
             if len(_pending(self._folder)) >= BLOCK:
-                with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
-                    self._merge()
+                self._merge()
         except OSError as error:
             are_kept = "are kept" if self.path.exists() else "were deleted with it"
             raise StoreError(
