@@ -183,7 +183,7 @@ for name, (about, commands) in GROUPS.items():
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from scansnap.results.provenance import commit, version_of
+        from scansnap.storage.provenance import commit, version_of
 
         echo(f"scansnap {version_of('scansnap')} (commit {commit()})")
         raise typer.Exit

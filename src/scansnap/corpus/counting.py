@@ -42,12 +42,12 @@ from scansnap.corpus.options import ALL, CountExecution, CountOptions
 from scansnap.corpus.tables import CountRows, merge, read_table, write_tables
 from scansnap.corpus.tokenizers import WORDS, Tokenizer
 from scansnap.corpus.windows import count_occurrences, count_tables
-from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
 from scansnap.runtime.machine import available_threads
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.folder import STAGED, CheckedFolder
+from scansnap.storage.provenance import provenance
 from scansnap.validation.options import from_names, options_as_kwargs, options_of
 from scansnap.validation.validate import validated
 

@@ -29,9 +29,9 @@ from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.corpus.counts import Counts
 from scansnap.corpus.predictors import PREDICTORS, PredictOptions
 from scansnap.corpus.readings import CountReading, Reading, WindowReading
-from scansnap.results.dataset import attributes
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, find_device
+from scansnap.storage.provenance import attributes
 from scansnap.theory.phases import scan_end, snap_start
 from scansnap.validation.argument_types import Values
 from scansnap.validation.checks import integer

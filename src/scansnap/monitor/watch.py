@@ -41,9 +41,8 @@ from scansnap.monitor.snapshot import (
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
-from scansnap.results.dataset import attributes
-from scansnap.results.store import WATCH
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief, short_repr
+from scansnap.storage.provenance import WATCH_KIND, attributes
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.checks import type_name
 from scansnap.validation.validate import validated
@@ -546,7 +545,9 @@ class Watch:
                 "key": np.arange(keys),
                 "token": ("row", np.array([*tokens, *[""] * rows][:rows], np.str_)),
             },
-            attrs=attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
+            attrs=attributes(
+                WATCH_KIND, "attention of a model in training", {"record": recorded, **settings}, **described
+            ),
         )
 
     def _token_name(self, token: int) -> str:

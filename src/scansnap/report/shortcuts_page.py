@@ -16,11 +16,11 @@ from scipy import special
 from scansnap.corpus.tokenizers import NOTABLE_SHARE
 from scansnap.figures.style import COLORS, label, legend, plain
 from scansnap.report import html
-from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import count_items
 from scansnap.shortcuts.attention import PICKED
 from scansnap.shortcuts.judging import LEAST_Z
 from scansnap.shortcuts.result import REASONS, Shortcuts
+from scansnap.storage.provenance import provenance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

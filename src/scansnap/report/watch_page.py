@@ -13,7 +13,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.corpus.batches import spread
 from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, headline, unjudged_verdicts
@@ -75,7 +74,7 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
 
 def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
-    snapshots = dataset.isel(step=spread(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
+    snapshots = dataset.isel(step=_evenly_spaced(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
     quantities = {name: snapshots[name] for name in recorded_quantities(snapshots)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
     measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
@@ -125,7 +124,7 @@ def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, An
     if "pattern" not in snapshots or not len(measured):
         return None
     cells = int(np.prod(snapshots["pattern"].shape[1:]))
-    chosen = spread(measured, max(2, PATTERN_CELLS // max(1, cells)))
+    chosen = _evenly_spaced(measured, max(2, PATTERN_CELLS // max(1, cells)))
     weights = np.nan_to_num(snapshots["pattern"].isel(step=chosen).values)
     return {
         "snapshots": chosen.tolist(),
@@ -134,6 +133,11 @@ def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, An
         "tokens": snapshots["token"].values.tolist(),
         "weights": _packed(np.round(255 * weights.clip(0, 1)).astype(np.uint8)),
     }
+
+
+def _evenly_spaced(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """At most `count` of these, evenly spaced from the first to the last."""
+    return places[np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(np.int64)]
 
 
 def _missing(dataset: xr.Dataset) -> list[tuple[str, list[int]]]:

@@ -17,9 +17,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.corpus.corpus import Corpus
-from scansnap.results.dataset import attributes
 from scansnap.results.measure import snaps
 from scansnap.results.store import Variable
+from scansnap.storage.provenance import attributes
 from scansnap.text.options import RecordSchedule, TextOptions, YZTextOptions
 
 WINNERS = 10
