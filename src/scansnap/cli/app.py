@@ -43,7 +43,7 @@ GROUPS = {
     ),
     "watch": (
         "Watch the attention of models while they train.",
-        {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare", "demo": "watch:demo"},
+        {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare"},
     ),
     "corpus": (
         "Count which tokens occur together in a text, look at the counts, and predict what attention will pick.",
@@ -61,7 +61,7 @@ HYPHEN = "\N{NON-BREAKING HYPHEN}"
 WRITTEN = {"picture", "page", "table"}
 """Options that name files to write: commands that have one of them have --overwrite, and so do `WRITING`."""
 
-WRITING = ("explore", "reproduce", "demo")
+WRITING = ("explore", "reproduce")
 
 NOT_ASKED = {"default_map": dict.fromkeys(("help", "install_completion", "show_completion"), False)}
 """Flags that are not given are False and not None, which typer would validate with pydantic: a slow import."""
