@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scansnap.corpus.predictors import PredictOptions
 
 import scansnap as ss
-from scansnap.corpus.predictors import PredictOptions
 from scansnap.dynamics.options import SweepExecution
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation.argument_types import ArgumentType
@@ -262,5 +262,5 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for whole in ("report.reproduce.UnfinishedFigures", "report.reproduce.reproduce", "monitor.demo.train_demo"):
+    for whole in ("report.reproduce.UnfinishedFigures", "report.reproduce.reproduce"):
         monkeypatch.setattr(f"scansnap.{whole}", _never)

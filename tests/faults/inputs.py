@@ -145,7 +145,6 @@ BASE = {
     "watch show": "missing.zarr --once",
     "watch checkpoints": "missing",
     "watch compare": "missing.zarr others.zarr",
-    "watch demo": "--steps 1 --store .",
     "corpus count": "missing.txt",
     "corpus show": "missing",
     "corpus classes": "missing",

@@ -28,11 +28,11 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import html
 from scansnap.report.claims_page import MARKS, Citations, count_verdict, short_name
 from scansnap.report.reproduction import PageFigure, Reproduction, headline
-from scansnap.results.provenance import store_name
 from scansnap.results.store import load, save
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.files import check_replaceable
+from scansnap.storage.provenance import store_name
 from scansnap.text.corpus import read_corpus
 from scansnap.validation.validate import validated
 

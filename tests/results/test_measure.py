@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.results import metrics
+from scansnap.results.quantities import entropy_of
 
 pytestmark = pytest.mark.rounding
 
 
 def test_entropy_by_hand() -> None:
-    assert metrics.entropy([2.0, 2.0, 0.0]) == pytest.approx(np.log(2))
-    assert metrics.entropy([0.0, 5.0]) == 0
-    assert np.isnan(metrics.entropy([0.0, 0.0]))
+    assert entropy_of([2.0, 2.0, 0.0]) == pytest.approx(np.log(2))
+    assert entropy_of([0.0, 5.0]) == 0
+    assert np.isnan(entropy_of([0.0, 0.0]))
 
 
 def result(*attention: list[float] | np.ndarray, steps: list[int] | None = None) -> xr.Dataset:
@@ -29,7 +29,7 @@ def result(*attention: list[float] | np.ndarray, steps: list[int] | None = None)
 def test_bounds(weights: list[float]) -> None:
     attention = np.array(weights) / np.sum(weights)
     size, shown = len(attention), result(attention)
-    assert 0 <= metrics.entropy(attention) <= np.log(size) + 1e-12
+    assert 0 <= entropy_of(attention) <= np.log(size) + 1e-12
     assert -1e-12 <= ss.measure.sparsity(shown) <= 1 - 1 / size + 1e-12
     masses = [ss.measure.top_k_mass(shown, k).item() for k in range(1, size + 1)]
     assert masses == sorted(masses)

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, commit, machine and time, written into every result."""
+"""What every store says of its content: its kind, format and options, and the versions, commit, machine and time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,32 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FORMAT = 3
+RESULT_FORMAT = 3
 """The layout of results: zarr format 3 with a manifest.  Earlier versions wrote zarr format 2, as 1 and 2."""
+
+WATCH_KIND = "watch"
+"""The attribute `kind` of a store of snapshots."""
 
 PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
 
 
+def attributes(kind: str, title: str, options: Mapping[str, Any], **more: str | float) -> dict[str, Any]:
+    """A result's attributes: the whole configuration, as text, and where the result comes from.
+
+    `options` must hold the names of the variables under "record".
+    """
+    return {
+        "title": title,
+        "kind": kind,
+        "format": RESULT_FORMAT,
+        "options": json.dumps(dict(options), sort_keys=True),
+        **more,
+        **provenance(),
+    }
+
+
 def provenance() -> dict[str, str]:
-    """Flat text attributes."""
+    """The versions, the machine, the commit and the time, as text."""
     versions = {f"version_{name}": version_of(name) for name in PACKAGES}
     return {
         **{name: version for name, version in versions.items() if version},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.results.metrics import FROZEN, STAYED, find_snap, late_share
+from scansnap.runtime.snap import MAX_LATER_MOVEMENT, QUIET_RATE, find_snap, late_share
 
 pytestmark = pytest.mark.rounding
 
@@ -153,7 +153,7 @@ def test_synthetic_runs_have_snaps_too() -> None:
     for c in range(2):
         single = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2, run["attention"].values[0, :, 0, 0, c])
         assert str(result["evidence"].values[0, 0, 0, c]) == str(single)
-        assert float(result["moved_since"].values[0, 0, 0, c]) == single.since < STAYED * single.until
+        assert float(result["moved_since"].values[0, 0, 0, c]) == single.since < MAX_LATER_MOVEMENT * single.until
 
 
 def test_late_change_is_small_exactly_where_a_pattern_is_frozen() -> None:
@@ -165,7 +165,7 @@ def test_late_change_is_small_exactly_where_a_pattern_is_frozen() -> None:
         rates = 10 ** rng.uniform(-3, 0, 31)
         rates[rng.integers(15, 31) :] *= 10 ** rng.uniform(-2, 0)
         values = rates * np.diff(records, prepend=0.0)
-        verdicts.append((find_snap(records, values).status == "frozen", late_share(records, values) <= FROZEN))
+        verdicts.append((find_snap(records, values).status == "frozen", late_share(records, values) <= QUIET_RATE))
     frozen, late = np.array(verdicts).T
     assert 100 < frozen.sum() < 1900
     assert (frozen == late).all()

@@ -1,12 +1,12 @@
-"""Metrics of attention, and when a pattern of attention snaps.
+"""When a pattern of attention snaps.
 
-Pure functions of arrays whose last axis is the token; `results/measure.py` measures labeled results.
-Attention is c_n (Eq. 5): non-negative, summing to one over the tokens of a class.
+Attention is c_n (Eq. 5): non-negative, summing to one over the tokens of a class.  The laboratory and the watch detect
+its snaps with these functions of arrays; `results/measure.py` applies them to labeled results.
 
 Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps between) is its rate.  A pattern has
-*slowed* at record i if it moved at a peak rate before and every rate after i is at most `FROZEN` of that peak, for at
-least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
-moved less than `MOVED` in all has hardly moved, so it has not slowed.
+*slowed* at record i if it moved at a peak rate before and every rate after i is at most `QUIET_RATE` of that peak, for
+at least `MIN_QUIET_RECORDS` records that cover at least `MIN_QUIET_SHARE` of the steps: one quiet record is not
+evidence.  A pattern that moved less than `MIN_MOVEMENT` in all has hardly moved, so it has not slowed.
 
 Small rates add up in long runs: a pattern that moves slowly on, or back to where it came from, has not frozen.  So
 where the patterns c_j themselves are known, two distances are compared.  `until` is the largest distance from the start
@@ -14,15 +14,15 @@ up to the snap, and `since` the largest distance from the snap afterwards:
 
     until = max over j <= i of |c_j - c_0|/2,   since = max over j >= i of |c_j - c_i|/2   (|.| the l1 norm).
 
-It is *frozen*, or has snapped, if since <= `STAYED` until.  The limit lies between what stops and what does not.  A
-rate that declines exponentially from its peak leaves 0.1/0.9 = 0.11 of the movement for after it is at a tenth.  One
-that declines like 1/t never stops: with the peak at t = 1 the movement is 1 + ln 10 = 3.3 up to the snap at t = 10 and
-ln(T/10) from there to T, so it is beyond the limit before the run is twice as long as it took to slow.  Where only the
-m_i are known (text, and watched models), back-and-forth movement cannot be distinguished from steady movement: the
+It is *frozen*, or has snapped, if since <= `MAX_LATER_MOVEMENT` until.  The limit lies between what stops and what does
+not.  A rate that declines exponentially from its peak leaves 0.1/0.9 = 0.11 of the movement for after it is at a tenth.
+One that declines like 1/t never stops: with the peak at t = 1 the movement is 1 + ln 10 = 3.3 up to the snap at t = 10
+and ln(T/10) from there to T, so it is beyond the limit before the run is twice as long as it took to slow.  Where only
+the m_i are known (text, and watched models), back-and-forth movement cannot be distinguished from steady movement: the
 distances are NaN, and a pattern that has slowed is called frozen.
 
 `late_share` puts a number to the rate: the largest one over the last fifth of the steps as a share of the peak, which
-is at most `FROZEN` exactly for the patterns that have slowed, if they moved at all.
+is at most `QUIET_RATE` exactly for the patterns that have slowed, if they moved at all.
 
 Attention that hops moves as far in a few steps as in many, so its rate over a short interval seems high.  The last
 record is left out of the rates if it came early: if its interval is less than half of the interval before it.
@@ -36,28 +36,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.runtime.errors import InputError
-from scansnap.validation.argument_types import Values
-from scansnap.validation.validate import formula
 
 Floats = NDArray[np.float64]
 
-
-@formula
-def entropy(weights: Values) -> NDArray[np.float64]:
-    """Entropy in nats of weights renormalized to sum to one; NaN where they sum to zero."""
-    w = np.ascontiguousarray(weights, dtype=np.float64)
-    with np.errstate(invalid="ignore"):  # 0/0
-        p = w / w.sum(-1, keepdims=True)
-    return -(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1)
-
-
-# --- when a pattern snaps --------------------------------------------------------------------------------------------
-
-FROZEN = 0.1
-WATCHED = 3
-COVERED = 0.2
-MOVED = 0.05
-STAYED = 0.2
+QUIET_RATE = 0.1
+MIN_QUIET_RECORDS = 3
+MIN_QUIET_SHARE = 0.2
+MIN_MOVEMENT = 0.05
+MAX_LATER_MOVEMENT = 0.2
 
 
 @dataclass(frozen=True)
@@ -86,19 +72,23 @@ class Snap:
         if self.status == "not yet":
             return f"not yet: {peak}; {self._missing(share)}"
         return {
-            "hardly moved": f"hardly moved: less than {MOVED:.0%} of attention in all; {peak}",
-            "too short": f"too short to tell: {self.later_records} changes were recorded; a snap needs {WATCHED + 1}",
+            "hardly moved": f"hardly moved: less than {MIN_MOVEMENT:.0%} of attention in all; {peak}",
+            "too short": (
+                f"too short to tell: {self.later_records} changes were recorded; a snap needs {MIN_QUIET_RECORDS + 1}"
+            ),
         }[self.status]
 
     def _missing(self, share: float) -> str:
         """The condition of a snap that is not met."""
         if not self.later_records:
-            return f"at the end it still moves {share:.0%} as fast; a snap needs at most {FROZEN:.0%}"
-        if self.later_records < WATCHED:
+            return f"at the end it still moves {share:.0%} as fast; a snap needs at most {QUIET_RATE:.0%}"
+        if self.later_records < MIN_QUIET_RECORDS:
             last = "record" if self.later_records == 1 else f"{self.later_records} records"
-            return f"it moved at most {FROZEN:.0%} as fast for the last {last} only; a snap needs {WATCHED}"
-        covered = f"the last {self.later_share:.0%} of the steps only; a snap needs {COVERED:.0%}"
-        return f"it moved at most {FROZEN:.0%} as fast over {covered}"
+            return (
+                f"it moved at most {QUIET_RATE:.0%} as fast for the last {last} only; a snap needs {MIN_QUIET_RECORDS}"
+            )
+        covered = f"the last {self.later_share:.0%} of the steps only; a snap needs {MIN_QUIET_SHARE:.0%}"
+        return f"it moved at most {QUIET_RATE:.0%} as fast over {covered}"
 
 
 def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -114,43 +104,41 @@ def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floa
     return m, gaps, ends
 
 
-@formula
-def late_share(steps: Values, moved: Values) -> float:
+def late_share(steps: ArrayLike, moved: ArrayLike) -> float:
     """The largest rate over the last fifth of the steps, as a share of the peak; NaN for too few records."""
     m, gaps, ends = _intervals(steps, moved)
-    if len(m) <= WATCHED:
+    if len(m) <= MIN_QUIET_RECORDS:
         return float("nan")
     rates = m / gaps
     start = float(np.asarray(steps, np.float64)[0])
-    late = ends > ends[-1] - COVERED * (ends[-1] - start)
-    late[-WATCHED:] = True
+    late = ends > ends[-1] - MIN_QUIET_SHARE * (ends[-1] - start)
+    late[-MIN_QUIET_RECORDS:] = True
     return float(rates[late].max() / rates.max()) if rates.max() else 0.0
 
 
-@formula
-def find_snap(steps: Values, moved: Values, patterns: Values | None = None) -> Snap:
+def find_snap(steps: ArrayLike, moved: ArrayLike, patterns: ArrayLike | None = None) -> Snap:
     """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read.
 
     `patterns` are the patterns at the steps (records x tokens), if they are known.
     """
     s = np.asarray(steps, np.float64)
     m, gaps, ends = _intervals(steps, moved)
-    if len(m) <= WATCHED:
+    if len(m) <= MIN_QUIET_RECORDS:
         return Snap(None, "too short", float("nan"), 0, float("nan"), len(m))
     rates = m / gaps
     peak = int(rates.argmax())
     top, last = float(rates[peak]), float(rates[-1])
-    if m.sum() < MOVED:
+    if m.sum() < MIN_MOVEMENT:
         return Snap(None, "hardly moved", top, float(ends[peak]), last, 0)
-    fast = int(np.flatnonzero(rates > FROZEN * top)[-1])  # the last record that is not quiet
+    fast = int(np.flatnonzero(rates > QUIET_RATE * top)[-1])  # the last record that is not quiet
     after = len(rates) - 1 - fast
     covered = float((ends[-1] - ends[fast]) / (ends[-1] - s[0]))
-    if after < WATCHED or covered < COVERED:
+    if after < MIN_QUIET_RECORDS or covered < MIN_QUIET_SHARE:
         return Snap(None, "not yet", top, float(ends[peak]), last, after, covered)
     until = since = float("nan")
     if patterns is not None:
         until, since = _distances(np.asarray(patterns, np.float64), int(np.searchsorted(s, ends[fast])))
-    status = "slowed" if since > STAYED * until else "frozen"
+    status = "slowed" if since > MAX_LATER_MOVEMENT * until else "frozen"
     later = float(rates[fast + 1 :].max())
     return Snap(float(ends[fast]), status, top, float(ends[peak]), later, after, covered, until, since)
 
