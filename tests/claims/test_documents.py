@@ -13,8 +13,8 @@ import pytest
 from make_documents import opened
 from stored_numbers import read_reproduction
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
-from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES, SYNTHETIC
 from scansnap.runtime.formulas import readable
 
