@@ -10,6 +10,7 @@ import torch
 import xarray as xr
 
 import scansnap as ss
+from scansnap.papers.reversal import figure
 from scansnap.papers.reversal.system import Bilinear, FactoredReversal, Facts, Reversal, asked_accuracy
 from scansnap.runtime.errors import InputError
 from tests.papers.autograd import compare_with_autograd
