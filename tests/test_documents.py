@@ -232,7 +232,7 @@ def test_every_function_of_the_theory_is_in_a_page() -> None:
 
 def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
     """Under a heading, after what it states, on a page that the index links; and no picture is left over."""
-    from scansnap.claims.verify import paper_claims
+    from scansnap.claims.catalog import paper_claims
 
     index = (ROOT / "docs" / "theory" / "index.md").read_text()
     sections, tables = {}, {"every_claim", "coverage"}

@@ -9,9 +9,9 @@ from typing import Any
 import make_stability
 
 import scansnap as ss
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Check, Setting
 from scansnap.claims.claim import Claim, claim
-from scansnap.claims.verify import paper_claims
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE: dict[str, Any] = make_stability.stated()

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from scansnap.cli.console import Stopped, echo, stopping_on_signals
+from scansnap.cli.console import Stopped, echo, papers_left_out_in_one_line, stopping_on_signals
 from scansnap.runtime.errors import ScanSnapError
 from scansnap.runtime.machine import let_waiting_threads_sleep, needs_torch
 
@@ -204,7 +204,7 @@ def main() -> None:
     A refusal, by scansnap or by the system, or an error in the user's file is printed as one sentence; the status is 2.
     """
     let_waiting_threads_sleep()
-    with stopping_on_signals():
+    with stopping_on_signals(), papers_left_out_in_one_line():
         try:
             with needs_torch("this command"):
                 app()

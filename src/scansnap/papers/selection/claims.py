@@ -1,6 +1,6 @@
 """Max-margin token selection and next-token prediction: statements of two papers, and how fast their limits come.
 
-The derivations are in `theory/selection.py`, the models in `systems/selection.py`.
+The derivations are in `theory.py`, the models in `system.py`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ from numpy.typing import NDArray
 
 from scansnap.claims.check import Check, Curve
 from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
+from scansnap.papers.selection import theory
+from scansnap.papers.selection.system import NextToken, TokenSelection, features
 from scansnap.runtime.errors import InputError
-from scansnap.systems.selection import NextToken, TokenSelection, features
-from scansnap.theory import selection as theory
 from scansnap.validation.checks import FloatArray
 
 SELECTION = "Tarzanagh, Li, Zhang and Oymak, NeurIPS 2023"
 NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak, AISTATS 2024"
 
-PRINTED = {"one input": 0.49505, "one input, local": 0.5, "several inputs": 0.31319, "joint": 0.94444, "relaxed": 0.5}
+PRINTED_NORMS = {
+    "one input": 0.49505,
+    "one input, local": 0.5,
+    "several inputs": 0.31319,
+    "joint": 0.94444,
+    "relaxed": 0.5,
+}
 """|p|^2/2 in the logs of the solver in the authors' notebooks (github.com/ucr-optml/max_margin_attention)."""
 
 
@@ -48,7 +54,7 @@ def att_svm_objectives(check: Check) -> None:
         solve(joint),
         solve(joint, (1.0, 1.0, 0.0)),
     )
-    for (name, printed), solution in zip(PRINTED.items(), solutions, strict=True):
+    for (name, printed), solution in zip(PRINTED_NORMS.items(), solutions, strict=True):
         check.equal(name, printed, solution.objective, tolerance=2e-5)
     trained = solve(theory.key_differences(keys, best))
     check.equal("several inputs, trained keys", 0.37134, trained.objective, tolerance=2e-5, role="corrected")

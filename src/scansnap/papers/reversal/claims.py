@@ -11,19 +11,19 @@ import xarray as xr
 from scansnap import theory
 from scansnap.claims.check import Check, Curve, Role
 from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
-from scansnap.systems.reversal import (
+from scansnap.papers.reversal.system import (
     FactoredReversal,
     Facts,
     Reversal,
     answer_probability,
     residual_answer_probability,
 )
-from scansnap.theory.reversal import asked_loss_rise, asked_probability, asked_weight_variance, early_exponent
+from scansnap.papers.reversal.theory import asked_loss_rise, asked_probability, asked_weight_variance, early_exponent
 from scansnap.validation.checks import FloatArray
 
 ZHU = "Zhu et al., NeurIPS 2024"
 BRIDGE = "identity bridge (arXiv 2602.02470)"
-LONG: FloatArray = np.logspace(0, 60, 13)
+LONG_TIMES: FloatArray = np.logspace(0, 60, 13)
 
 
 def _split(facts: Facts, run: xr.Dataset, name: str) -> tuple[FloatArray, FloatArray]:
@@ -57,11 +57,13 @@ def reversal_chance(check: Check) -> None:
     check.equal("asked probability times M", 1.0, M * _split(facts, run, "answer_probability")[1], tolerance=1e-12)
     small = Facts(pairs=6, both=3)
     M, K = len(small.names), len(small.trained)
-    long = quiet_flow(small.classes, lr_y=1.0, lr_z=1.0, times=LONG, record=record)
+    long = quiet_flow(small.classes, lr_y=1.0, lr_z=1.0, times=LONG_TIMES, record=record)
     wrong = -np.expm1(-long["loss"].values[0])
-    exact = _wrong(theory.decoder_growth(LONG / K, vocab_size=M, lr_y=1.0), M)
-    check.equal("(1 - p) t along the flow to 10^60", exact * LONG, wrong * LONG, tolerance=1e-4)
-    check.equal("(1 - p) t M / ((M - 1) K) from 10^10 on", 1.0, (wrong * LONG * M / (M - 1) / K)[2:], tolerance=1e-6)
+    exact = _wrong(theory.decoder_growth(LONG_TIMES / K, vocab_size=M, lr_y=1.0), M)
+    check.equal("(1 - p) t along the flow to 10^60", exact * LONG_TIMES, wrong * LONG_TIMES, tolerance=1e-4)
+    check.equal(
+        "(1 - p) t M / ((M - 1) K) from 10^10 on", 1.0, (wrong * LONG_TIMES * M / (M - 1) / K)[2:], tolerance=1e-6
+    )
     rules: dict[str, dict[str, Any]] = {
         "SGD": {"lr_y": 1.0},
         "momentum 0.9": {"lr_y": 1.0, "momentum": 0.9},
@@ -82,7 +84,7 @@ def reversal_chance(check: Check) -> None:
         asked = _split(facts, sampled, "answer_probability")[1] * len(facts.names)
         check.equal(f"asked probability times M, sampled, {name}", 1.0, asked, tolerance=1e-12, role="beyond")
     lines = {"trained, 1 - p": wrong, "exact": exact, "asked": _split(small, long, "answer_probability")[1][0, :, 0]}
-    check.curve = Curve(LONG, lines, "steps", "probability", log_y=True)
+    check.curve = Curve(LONG_TIMES, lines, "steps", "probability", log_y=True)
 
 
 def _wrong(growth: FloatArray, vocab_size: int) -> FloatArray:
@@ -98,7 +100,7 @@ def _wrong(growth: FloatArray, vocab_size: int) -> FloatArray:
     wrong_factor=1.01,
 )
 def reversal_residual(check: Check) -> None:
-    """Flows to 10^60 in four random settings against three equations in `theory/reversal.py`; no sentence, in contrast.
+    """Flows to 10^60 in four random settings against three equations in `theory.py`; no sentence, in contrast.
 
     Every sentence adds one vector to the row of its given token and to that of its relation.  The relation's row
     so learns which tokens are answers to it, and rules out those that never were.
@@ -112,21 +114,21 @@ def reversal_residual(check: Check) -> None:
         name = f"{both} trained sentences of the relation, M = {len(facts.names)}"
         run = _residual_flow(facts)
         asked = _split(facts, run, "residual_answer_probability")[1][0].T
-        _, predicted = asked_probability(LONG, trained=both, **sizes)
+        _, predicted = asked_probability(LONG_TIMES, trained=both, **sizes)
         check.equal(f"ln p of what is asked, {name}", np.log(predicted), np.log(asked), tolerance=1e-4)
-        slope = np.log(asked[:, -1] / asked[:, -3]) / np.log(LONG[-1] / LONG[-3])
+        slope = np.log(asked[:, -1] / asked[:, -3]) / np.log(LONG_TIMES[-1] / LONG_TIMES[-3])
         check.equal(f"slope of ln p in ln t from 10^50 to 10^60, {name}", -1 / (both + 1), slope, tolerance=1e-4)
         check.positive(f"1/M less p of what is asked, {name}", 1 / sizes["vocab_size"] - asked)
         lines |= {f"n = {both}": asked[0]}
     one_way = Facts(pairs=4, both=0)
     never = _split(one_way, _residual_flow(one_way), "residual_answer_probability")[1] * len(one_way.names)
     check.equal("M p if the relation has no trained sentence", 1.0, never, tolerance=1e-12, role="contrast")
-    check.curve = Curve(LONG, lines, "steps", "asked probability", log_y=True)
+    check.curve = Curve(LONG_TIMES, lines, "steps", "asked probability", log_y=True)
 
 
 def _residual_flow(facts: Facts) -> xr.Dataset:
     record = ("loss", residual_answer_probability)
-    return quiet_flow(facts.classes, lr_y=1.0, lr_z=1.0, times=LONG, residual=True, record=record)
+    return quiet_flow(facts.classes, lr_y=1.0, lr_z=1.0, times=LONG_TIMES, residual=True, record=record)
 
 
 # --- the bilinear model ----------------------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ def reversal_chain(check: Check) -> None:
         facts = Facts(pairs=5, both=both, task="chain")
         M, alike = len(facts.names), len(facts.asked)
         times = (
-            LONG if both == 0 else LONG[:1] * np.array([1.0, 10.0, 100.0, 1e3])
+            LONG_TIMES if both == 0 else LONG_TIMES[:1] * np.array([1.0, 10.0, 100.0, 1e3])
         )  # the row of A soon settles between B and C
         plain = quiet_flow(facts.classes, lr_y=1.0, lr_z=1.0, times=times, record=(answer_probability,))
         asked = _split(facts, plain, "answer_probability")[1]

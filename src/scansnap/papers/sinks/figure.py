@@ -8,12 +8,12 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.claims.sinks import ADAM, STEPS, attention_on_start
 from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, rise
 from scansnap.figures.style import label, legend, line
-from scansnap.systems.sinks import Sink
+from scansnap.papers.sinks.claims import ADAM, STEPS, attention_on_start
+from scansnap.papers.sinks.system import Sink
 
 TIMES = np.logspace(0, 10, 21)
 KINDS: dict[str, dict[str, Any]] = {

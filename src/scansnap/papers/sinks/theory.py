@@ -1,4 +1,4 @@
-"""Attention sinks in formulas (`systems/sinks.py` has the models).
+"""Attention sinks in formulas (`system.py` has the models).
 
 Let e = 1 - b be the attention that does not go to the sink.  Late, e = L exp(-alpha), delta = beta + e xi c is small
 and KL = Var_p(delta) / 2.  With C the mean of c over contexts, the loss is
@@ -56,7 +56,7 @@ def late_sink(
 
     `frozen` is for a value that stays zero.
 
-    >>> from scansnap.theory.sinks import late_sink
+    >>> from scansnap.papers.sinks.theory import late_sink
     >>> print(late_sink(1e6, target=[0.5, 0.5], frequency=[[1, 0], [0, 1]], context=10, copying=2.0).excess_loss)
     2.5e-07
     """

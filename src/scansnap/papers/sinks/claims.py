@@ -9,8 +9,8 @@ import xarray as xr
 
 from scansnap.claims.check import Check, Curve
 from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
-from scansnap.systems.sinks import BigramBackcopy, Sink
-from scansnap.theory.sinks import frozen_slope, late_sink
+from scansnap.papers.sinks.system import BigramBackcopy, Sink
+from scansnap.papers.sinks.theory import frozen_slope, late_sink
 from scansnap.validation.checks import FloatArray
 
 GUO = "Guo et al. 2024 (arXiv 2410.13835)"

@@ -14,22 +14,22 @@ from scansnap.claims.systems import quiet_flow
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import all_rise, enough_seeds, exact
 from scansnap.figures.style import label, legend, line
-from scansnap.systems.reversal import (
+from scansnap.papers.reversal.system import (
     FactoredReversal,
     Facts,
     Reversal,
     answer_probability,
     residual_answer_probability,
 )
-from scansnap.theory.reversal import asked_probability
+from scansnap.papers.reversal.theory import asked_probability
 
 FACTS = Facts(pairs=6, both=3)
-LONG = np.logspace(0, 30, 16)
+LONG_TIMES = np.logspace(0, 30, 16)
 WIDTHS = tuple(2**power for power in range(6, 17, 2))
 TIME = 1e3
 """When the bilinear models are compared, in updates of a sentence."""
 BRIDGES = ("all", "A", "B", "none")
-EARLY = np.geomspace(10, 1e3, 9)
+EARLY_TIMES = np.geomspace(10, 1e3, 9)
 
 
 def prepare(*, num_seeds: int = 6) -> xr.Dataset:
@@ -39,25 +39,25 @@ def prepare(*, num_seeds: int = 6) -> xr.Dataset:
     probability = []
     for name, quantity in asked.items():
         options: dict[str, Any] = {"residual": name == "residual", "record": (quantity,)}
-        run = quiet_flow(FACTS.classes, lr_y=1.0, lr_z=1.0, times=LONG, **options)
+        run = quiet_flow(FACTS.classes, lr_y=1.0, lr_z=1.0, times=LONG_TIMES, **options)
         probability.append(run[quantity.name].values[0, :, len(FACTS.trained)])
     sizes = {"vocab_size": len(FACTS.names), "num_classes": len(FACTS.trained)}
     bilinear = [_bilinear(width, seeds) for width in WIDTHS]
     return xr.Dataset(
         {
             "asked": (("connection", "time"), probability),
-            "predicted": ("time", asked_probability(LONG, trained=FACTS.both, **sizes)[1]),
+            "predicted": ("time", asked_probability(LONG_TIMES, trained=FACTS.both, **sizes)[1]),
             "ratio": (("width", "seed"), [ratio for ratio, _ in bilinear]),
             "spread": (("width", "seed"), [spread for _, spread in bilinear]),
             "accuracy": (("identities", "seed", "early"), [_bridge(identity, seeds) for identity in BRIDGES]),
         },
         coords={
             "connection": list(asked),
-            "time": LONG,
+            "time": LONG_TIMES,
             "width": list(WIDTHS),
             "seed": list(seeds),
             "identities": list(BRIDGES),
-            "early": EARLY,
+            "early": EARLY_TIMES,
         },
     )
 
@@ -74,7 +74,7 @@ def _bilinear(width: int, seeds: range) -> tuple[np.ndarray, np.ndarray]:
 def _bridge(identity: str, seeds: range) -> np.ndarray:
     """The share of asked pairs answered right (seed, time)."""
     system = FactoredReversal(pairs=6, both=0, width=None, identity=identity, rank=12)  # type: ignore[arg-type]
-    run = quiet_flow(system, lr_theta=1.0, times=EARLY, seeds=seeds, record=("asked_accuracy",))
+    run = quiet_flow(system, lr_theta=1.0, times=EARLY_TIMES, seeds=seeds, record=("asked_accuracy",))
     return np.asarray(run["asked_accuracy"].values)
 
 

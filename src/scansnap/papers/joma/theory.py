@@ -29,7 +29,7 @@ FloatArray = NDArray[np.float64]
 def linear_law(drive: ArrayLike, time: ArrayLike) -> FloatArray:
     """v(t) of linear units under a constant gradient Δ (`drive`), from v = 0; NaN after it became infinite.
 
-    >>> from scansnap.theory.joma import linear_law
+    >>> from scansnap.papers.joma.theory import linear_law
     >>> round(float(linear_law(1.0, 1.0)), 4)
     1.2726
     """

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import scansnap as ss
+from scansnap.papers.sinks.system import BigramBackcopy, Sink, attention_on_start
 from scansnap.runtime.errors import InputError
-from scansnap.systems.sinks import BigramBackcopy, Sink, attention_on_start
-from tests.systems.autograd import compare_with_autograd
+from tests.papers.autograd import compare_with_autograd
 
 pytestmark = pytest.mark.rounding
 

@@ -16,8 +16,8 @@ from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority
 from scansnap.figures.style import COLORS, label, legend, line
-from scansnap.systems.selection import NextToken, TokenSelection
-from scansnap.theory.selection import component_direction, component_logits, key_differences, max_margin
+from scansnap.papers.selection.system import NextToken, TokenSelection
+from scansnap.papers.selection.theory import component_direction, component_logits, key_differences, max_margin
 
 STARTS = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
 """p_y at the start; p_x is 0."""

@@ -13,17 +13,24 @@ import xarray as xr
 from matplotlib.figure import Figure
 from scipy.special import entr, softmax
 
-from scansnap.claims.joma import ENTROPY_TIMES, correlation, entropy_flow, is_dense_again, rebounds, squared_errors
 from scansnap.claims.systems import quiet_flow, quiet_train
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import enough_seeds, exact, majority, rise
 from scansnap.figures.style import COLOR_MAP, color_bar, label, legend, line
-from scansnap.systems.joma import JoMA
-from scansnap.theory import joma as laws
+from scansnap.papers.joma import theory as laws
+from scansnap.papers.joma.claims import (
+    ENTROPY_TIMES,
+    correlation,
+    entropy_flow,
+    is_dense_again,
+    rebounds,
+    squared_errors,
+)
+from scansnap.papers.joma.system import JoMA
 
 RATIOS = (0.1, 1.0, 10.0, 100.0)
 CONCENTRATIONS = (0.1, 0.3, 1.0, 3.0)
-SHOWN = 4
+DRAWN_COMPONENTS = 4
 """Components of v in the panel of Figure 3, as in the paper."""
 
 LAW_TIMES = np.geomspace(0.01, 1000, 250)
@@ -47,7 +54,7 @@ def prepare(*, num_seeds: int = 10) -> xr.Dataset:
         {
             "agreement": (("seed", "step"), agreement),
             "slope": (("seed", "step"), slope),
-            "v": (("step", "token"), runs["v"].values[0, 1:, :SHOWN, 0]),
+            "v": (("step", "token"), runs["v"].values[0, 1:, :DRAWN_COMPONENTS, 0]),
             "law": (("law_time", "component"), targets * -np.expm1(-law)),
             "law_entropy": ("law_time", _entropy((targets * np.expm1(-law)) ** 2 / 2), {"units": "nat"}),
             "joint_entropy": ("law_time", _entropy(joint), {"units": "nat"}),
@@ -56,7 +63,7 @@ def prepare(*, num_seeds: int = 10) -> xr.Dataset:
         coords={
             "seed": list(seeds),
             "step": runs["step"].values[1:],
-            "token": range(SHOWN),
+            "token": range(DRAWN_COMPONENTS),
             "law_time": LAW_TIMES,
             "component": targets,
             "concentration": list(CONCENTRATIONS),

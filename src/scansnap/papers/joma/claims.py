@@ -1,6 +1,6 @@
 """JoMA (Tian et al., ICLR 2024): invariants, the softmax estimate, two laws, and sparse, then dense attention.
 
-`systems/joma.py` derives the invariants and `theory/joma.py` the laws.  Flows decide, except where a statement is about
+`system.py` derives the invariants and `theory.py` the laws.  Flows decide, except where a statement is about
 gradient descent or Adam: finite rates add errors of their own to every invariant.
 """
 
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from scansnap.claims.check import Check, Curve, Role
 from scansnap.claims.systems import quiet_flow, quiet_train, system_claim
-from scansnap.systems.joma import JoMA
-from scansnap.theory import joma as laws
+from scansnap.papers.joma import theory as laws
+from scansnap.papers.joma.system import JoMA
 from scansnap.validation.checks import FloatArray
 
 WHERE = "JoMA (Tian et al., ICLR 2024), "
 ACTIVATIONS: tuple[Any, ...] = ("linear", "square", "gelu", "tanh")
-SMALL = JoMA(tokens=6, hidden=4, classes=4, contexts=8, start_scale=0.5)
+SMALL_SYSTEM = JoMA(tokens=6, hidden=4, classes=4, contexts=8, start_scale=0.5)
 REBOUND = 0.1
 """The share of the fall of entropy that must come back for attention to count as dense again."""
 
@@ -59,7 +59,7 @@ def joma_invariants(check: Check) -> None:
             role: Role = "assumed" if queries == 1 else "beyond"
             predicted, measured = [], []
             for activation in ACTIVATIONS:
-                system = replace(SMALL, attention_map=attention_map, activation=activation, queries=queries)
+                system = replace(SMALL_SYSTEM, attention_map=attention_map, activation=activation, queries=queries)
                 change, moved = _changes(attention_map, *run_flow(system, check.seeds(3), [0, 10], ("v", "z")))
                 predicted.append(np.broadcast_to(change, moved.shape))
                 measured.append(moved)
@@ -80,7 +80,7 @@ def joma_invariants(check: Check) -> None:
 )
 def joma_steps(check: Check) -> None:
     """Thirty steps with random data at two rates, each step by itself; Adam at one rate."""
-    system = replace(SMALL, attention_map="exp")
+    system = replace(SMALL_SYSTEM, attention_map="exp")
     seeds: dict[str, Any] = {"seeds": tuple(check.seeds(5)), "record": ("v", "z"), "steps": 30, "dtype": "float64"}
     for optimizer, rate in (("sgd", 0.1), ("sgd", 1.0), ("adam", 0.01)):
         run = quiet_train(system, lr_v=rate, lr_z=rate, optimizer=optimizer, **seeds)
@@ -104,7 +104,7 @@ def softmax_estimate(system: JoMA, seeds: Any, times: Any) -> tuple[FloatArray, 
     return correlation(z[:, 1:, 0], (estimate - estimate[:, :1] + z[:, :1])[:, 1:, 0])
 
 
-SIMILAR = JoMA(
+SIMILAR_CONTEXTS = JoMA(
     output="identity", activation="linear", inputs="bump", contexts=8, start_scale=0.01
 )  # the authors' contexts with fewer tokens
 ESTIMATE_TIMES = np.geomspace(1, 1e4, 17)
@@ -122,14 +122,14 @@ ESTIMATE_TIMES = np.geomspace(1, 1e4, 17)
 def joma_softmax_estimate(check: Check) -> None:
     """Flows on the authors' contexts and on random ones of few tokens: correlation with z, and the slope of z on it."""
     seeds = check.seeds(4)
-    agreement, slope = softmax_estimate(SIMILAR, seeds, ESTIMATE_TIMES)
+    agreement, slope = softmax_estimate(SIMILAR_CONTEXTS, seeds, ESTIMATE_TIMES)
     at = {time: int(np.argmin(np.abs(ESTIMATE_TIMES - time))) for time in (10, 1e4)}
     check.at_least("correlation at t = 10", agreement[:, at[10]].min(), 0.8)
     check.equal("slope of z on its estimate at t = 10", 1.0, slope[:, at[10]].mean(), tolerance=0.1)
     check.at_least("correlation at t = 10,000", agreement[:, at[1e4]].mean(), 0.8, role="corrected")
     check.positive("the slope is below 0.05 at t = 10,000", 0.05 - slope[:, at[1e4]], role="corrected")
     check.equal("slope at t = 10,000", 1.0, slope[:, at[1e4]].mean(), tolerance=0.1, role="beyond")
-    few = softmax_estimate(replace(SIMILAR, inputs="dirichlet", concentration=0.1), seeds, ESTIMATE_TIMES)[0]
+    few = softmax_estimate(replace(SIMILAR_CONTEXTS, inputs="dirichlet", concentration=0.1), seeds, ESTIMATE_TIMES)[0]
     check.at_least("contexts of few tokens: correlation at t = 10", few[:, at[10]].mean(), 0.8, role="beyond")
     lines = {"correlation": agreement.mean(0), "slope": slope.mean(0), "correlation, few tokens": few.mean(0)}
     check.curve = Curve(ESTIMATE_TIMES, lines, "time", "z against its estimate")
@@ -203,7 +203,7 @@ def joma_homogeneous_law(check: Check) -> None:
 
 
 def squared_errors(tokens: int) -> JoMA:
-    """A linear unit that fits a number for each context, with contexts of one token each (`theory/joma.py`)."""
+    """A linear unit that fits a number for each context, with contexts of one token each (`theory.py`)."""
     return JoMA(
         attention_map="exp", activation="linear", objective="squared", inputs="single", output="identity", hidden=1,
         classes=1, tokens=tokens, contexts=tokens, residual=False, start_scale=0.0,

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import scansnap as ss
-from scansnap.figures.joma import FIGURE
-from scansnap.systems.joma import JoMA
-from scansnap.theory import joma as laws
-from tests.systems.autograd import compare_with_autograd
+from scansnap.papers.joma import theory as laws
+from scansnap.papers.joma.figure import FIGURE
+from scansnap.papers.joma.system import JoMA
+from tests.papers.autograd import compare_with_autograd
 
 pytestmark = pytest.mark.rounding
 

@@ -7,7 +7,7 @@ relation is the query.  The context is one token, so attention is 1 and Z never 
 p(.|given) = softmax(Y_given), and only sentences with that given token move its row.  The row of a token that is never
 given stays where it starts: from zero, every answer to it has probability 1/M, exactly and forever.  With the residual
 connection v = (e_given + e_relation) / sqrt(2), and the row of the relation, which all its sentences share, gets
-the sum of their gradients: Y_relation = sum of Y_given over its sentences, at every step (`theory/reversal.py`).
+the sum of their gradients: Y_relation = sum of Y_given over its sentences, at every step (`theory.py`).
 
 (b) A bilinear model: weights of answers y given x are x'Theta y, with fixed embeddings of N(0, I/d).  With X the
 embeddings of the n given tokens, E those of all V tokens, and r_s = e_answer - p(.|given) for sentence s,
@@ -53,7 +53,7 @@ SHARE = 0.5**0.5
 class Facts(Options):
     """Sentences (given, relation, answer) about pairs A, B or chains A, B, C.
 
-    >>> from scansnap.systems.reversal import Facts
+    >>> from scansnap.papers.reversal import Facts
     >>> facts = Facts(pairs=3, both=1)
     >>> [" ".join(facts.names[token] for token in sentence) for sentence in facts.asked]
     ['B1 ← A1', 'B2 ← A2']

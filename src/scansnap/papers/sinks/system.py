@@ -17,7 +17,7 @@ rho and the loss are computed without cancellation: with x = delta - p . delta, 
 
     softmax - p = p (expm1(x) - m) / (1 + m),      KL = ln(1 + m).
 
-The entries of rho sum to zero, so the sum of beta never changes.  `theory/sinks.py` derives what happens late.
+The entries of rho sum to zero, so the sum of beta never changes.  `theory.py` derives what happens late.
 
 The whole model, `BigramBackcopy`
 ---------------------------------

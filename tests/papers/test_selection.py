@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.systems.selection import NextToken, TokenSelection
-from scansnap.theory import selection as theory
-from tests.systems.autograd import compare_with_autograd
+from scansnap.papers.selection import theory
+from scansnap.papers.selection.system import NextToken, TokenSelection
+from tests.papers.autograd import compare_with_autograd
 
 pytestmark = pytest.mark.rounding
 

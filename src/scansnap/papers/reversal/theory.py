@@ -1,4 +1,4 @@
-"""The reversal curse in formulas (`systems/reversal.py` has the models).
+"""The reversal curse in formulas (`system.py` has the models).
 
 Residual connection, (Y, Z), zero start
 ---------------------------------------
@@ -56,7 +56,7 @@ def asked_probability(
 
     `trained` is the number of trained sentences with the relation that is asked about.
 
-    >>> from scansnap.theory.reversal import asked_probability
+    >>> from scansnap.papers.reversal.theory import asked_probability
     >>> print(*(f"{p:.4g}" for p in asked_probability([1e30, 1e40], trained=4, vocab_size=18, num_classes=12)[1]))
     3.28e-08 3.28e-10
     """
@@ -89,7 +89,7 @@ def asked_weight_variance(gap: ArrayLike, *, width: ArrayLike, tokens: int, trai
 
     `gap` is D, by how much an answer's weight exceeds the others; `trained` is n.
 
-    >>> from scansnap.theory.reversal import asked_weight_variance
+    >>> from scansnap.papers.reversal.theory import asked_weight_variance
     >>> print(asked_weight_variance(10.0, width=[100, 1000], tokens=40, trained=30).round(4))
     [0.3213 0.0049]
     """
@@ -101,7 +101,7 @@ def asked_weight_variance(gap: ArrayLike, *, width: ArrayLike, tokens: int, trai
 def asked_loss_rise(gap: ArrayLike, *, width: ArrayLike, tokens: int, trained: int) -> FloatArray:
     """The mean rise of the asked loss in the bilinear model, for wide embeddings: n D^2 (1/V + 1/d) / (2 d) - D/d.
 
-    >>> from scansnap.theory.reversal import asked_loss_rise
+    >>> from scansnap.papers.reversal.theory import asked_loss_rise
     >>> print(asked_loss_rise([1.0, 12.0], width=1000, tokens=40, trained=30).round(4))
     [-0.0006  0.0442]
     """

@@ -106,7 +106,7 @@ def max_margin(differences: ArrayLike, *, least: ArrayLike = 1.0) -> MaxMargin |
     Least-distance programming (Lawson and Hanson, chapter 23): with E = [D'; h'] and e = (0, ..., 0, 1), the
     nonnegative u that minimizes |E u - e| has s = D'u/(1 - h'u), and there is no s if the residual is zero.
 
-    >>> from scansnap.theory.selection import max_margin
+    >>> from scansnap.papers.selection.theory import max_margin
     >>> print(max_margin([[-1.1, 1.0], [-0.1, 1.0]]).objective.__round__(5))
     0.49505
     """
@@ -152,7 +152,7 @@ def support_gaps(t: float, solution: MaxMargin, scores: ArrayLike, selected: Arr
 def one_hot_logits(t: ArrayLike, *, scores: ArrayLike, rate: float) -> FloatArray:
     """z(t) late, with one-hot keys from a zero start (..., L): z_1 - z_l = ln(eta w L (gamma_1 - gamma_l) t).
 
-    >>> from scansnap.theory.selection import one_hot_logits
+    >>> from scansnap.papers.selection.theory import one_hot_logits
     >>> print(one_hot_logits(1e9, scores=[1.0, 0.5], rate=1.0).round(4))
     [ 9.7055 -9.7055]
     """
@@ -211,7 +211,7 @@ def plane_turn(*, lean: float, start: ArrayLike = (0.0, 0.0)) -> tuple[float, fl
 def priority_components(counts: ArrayLike, target: ArrayLike) -> NDArray[np.int64]:
     """The strongly connected component of each token in the token-priority graph of contexts (n x M) and next tokens.
 
-    >>> from scansnap.theory.selection import priority_components
+    >>> from scansnap.papers.selection.theory import priority_components
     >>> components = priority_components([[1, 1, 1], [1, 1, 0]], [0, 1])
     >>> bool(components[0] == components[1] != components[2])
     True

@@ -19,7 +19,7 @@ components fall like 1/t: beyond t = 1e16 they are below the rounding of the oth
 u = Q'z with `component_basis` Q.  Q is orthogonal, so gradient descent and flow are the same as those of z.  The mean
 coordinates of e_y - e_l are exactly zero within a component, so the forces that balance do not enter them.
 
-`theory/selection.py` derives what both converge to.
+`theory.py` derives what both converge to.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.papers.selection.theory import component_basis, key_differences, max_margin, priority_components
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
-from scansnap.theory.selection import component_basis, key_differences, max_margin, priority_components
 from scansnap.validation.checks import FloatArray
 from scansnap.validation.options import option
 
@@ -115,7 +115,8 @@ class TokenSelection(System):
     "plane": one input with keys (-lean, 1), (1, 0), (0, 0) and scores 1, 0.9, `third`.  "clusters": three inputs of
     seven tokens in the plane.
 
-    >>> runs = ss.train(ss.TokenSelection(), lr=0.1, steps=300, optimizer="normalized_sgd", seeds=range(5))
+    >>> from scansnap.papers.selection import TokenSelection
+    >>> runs = ss.train(TokenSelection(), lr=0.1, steps=300, optimizer="normalized_sgd", seeds=range(5))
     >>> bool((runs["cosine"].values[:, -1] > 0.9).all())
     True
     """
@@ -270,7 +271,8 @@ class NextToken(System):
     tokens in an order of priority; a context holds a component and all later ones, and random frequencies say how often
     each token of that component is next.
 
-    >>> run = ss.flow(ss.NextToken(example="chain", tokens=5), lr_z=1.0, times=[1e3, 1e6])
+    >>> from scansnap.papers.selection import NextToken
+    >>> run = ss.flow(NextToken(example="chain", tokens=5), lr_z=1.0, times=[1e3, 1e6])
     >>> dict(run["z"].sizes)
     {'run': 1, 'time': 2, 'token': 5}
     """

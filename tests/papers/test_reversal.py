@@ -10,9 +10,10 @@ import torch
 import xarray as xr
 
 import scansnap as ss
+from scansnap.papers.reversal import figure
+from scansnap.papers.reversal.system import Bilinear, FactoredReversal, Facts, Reversal, asked_accuracy
 from scansnap.runtime.errors import InputError
-from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal, asked_accuracy
-from tests.systems.autograd import compare_with_autograd
+from tests.papers.autograd import compare_with_autograd
 
 pytestmark = pytest.mark.rounding
 
@@ -85,15 +86,14 @@ def test_rows_of_relations_are_the_sums_of_rows_of_given_tokens() -> None:
 
 def test_the_figure_of_reversed_curves_fails_its_statements() -> None:
     """Curves that run backward in time, width and identities break every statement about them."""
-    from scansnap.figures import reversal
 
     rng, seeds = np.random.default_rng(0), 4
-    widths, early = len(reversal.WIDTHS), len(reversal.EARLY)
-    falling = np.array(reversal.WIDTHS)[:, None] ** -0.5 * rng.uniform(1, 1.1, (widths, seeds))
-    chance = np.full(len(reversal.LONG), 1 / len(reversal.FACTS.names))
+    widths, early = len(figure.WIDTHS), len(figure.EARLY_TIMES)
+    falling = np.array(figure.WIDTHS)[:, None] ** -0.5 * rng.uniform(1, 1.1, (widths, seeds))
+    chance = np.full(len(figure.LONG_TIMES), 1 / len(figure.FACTS.names))
     good = xr.Dataset(
         {
-            "asked": (("connection", "time"), [chance, reversal.LONG**-0.25]),
+            "asked": (("connection", "time"), [chance, figure.LONG_TIMES**-0.25]),
             "ratio": (("width", "seed"), 1 + falling),
             "spread": (("width", "seed"), falling),
             "accuracy": (
@@ -103,13 +103,13 @@ def test_the_figure_of_reversed_curves_fails_its_statements() -> None:
         },
         coords={
             "connection": ["none", "residual"],
-            "time": reversal.LONG,
-            "width": list(reversal.WIDTHS),
-            "identities": list(reversal.BRIDGES),
+            "time": figure.LONG_TIMES,
+            "width": list(figure.WIDTHS),
+            "identities": list(figure.BRIDGES),
         },
     )
-    assert [trend.verdict for trend in reversal.trends(good)] == ["holds"] * 5
+    assert [trend.verdict for trend in figure.trends(good)] == ["holds"] * 5
     turned = {name: good[name].values[::-1] for name in ("ratio", "spread", "accuracy")}
     bad = good.assign({name: (good[name].dims, values) for name, values in turned.items()})
     bad["asked"] = bad["asked"] * bad["time"] ** 0.1
-    assert [trend.verdict for trend in reversal.trends(bad)] == ["fails"] * 5
+    assert [trend.verdict for trend in figure.trends(bad)] == ["fails"] * 5
