@@ -30,7 +30,7 @@ zero](theory/phases.md#theorem-4-scan-and-snap).
 """,
     "11": """The appendix speaks of the "softmax value for every query token": the softmax of $z_m$ over the vocabulary
 or attention $c_n$. Both are shown. The tests are of the first, [which is
-meant](theory/readings.md#figures-11-and-12-which-softmax).
+meant](#which-softmax-figures-11-and-12-use).
 
 """,
 }

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from stored_numbers import read_reproduction, store_claims
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Setting, assumed_setting, classes_in_words
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Claim, Verdict
 from scansnap.claims.coverage import read_coverage
-from scansnap.claims.verify import paper_claims, verify
+from scansnap.claims.verify import verify
 from scansnap.data.synthetic import syn_small
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT

@@ -106,7 +106,7 @@ def test_what_needs_torch_says_so(tmp_path: Path) -> None:
         "train --preset syn-small --optimizer mine --from rule.py",
         "figure joma",
         "text train example",
-        "watch demo",
+        "watch checkpoints . --probe rule.py",
         "corpus predict example",
         cwd=tmp_path,
     )

@@ -2,8 +2,8 @@
 
     <!-- found: lemma_1 -->
 
-A mark names a claim, or `every_claim`, `coverage`, `figures` or `headline`.  The text comes from the measurements in
-docs/data/reproduction.json, which `make documents` writes.
+A mark names a claim, or `every_claim`, `coverage`, `figures`, `headline` or `stability`.  The text comes from the
+measurements in docs/data, which `make documents` and docs/make_stability.py write.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import make_documents
 import make_figures
+import make_stability
 import make_theory
 from sphinx.application import Sphinx
 from stored_numbers import read_reproduction
@@ -28,6 +29,7 @@ def found() -> dict[str, str]:
         **make_theory.found(reproduction.verdicts),
         "figures": make_figures.found(reproduction.figures),
         "headline": make_documents.summary(headline(reproduction)),
+        "stability": make_stability.found(list(make_stability.stored_rows().values())),
     }
 
 

@@ -78,8 +78,6 @@ from .runtime.errors import StoreError as StoreError
 from .systems.catalog import SYSTEMS as SYSTEMS
 from .systems.quantity import Quantity as Quantity
 from .systems.quantity import quantity as quantity
-from .systems.selection import NextToken as NextToken
-from .systems.selection import TokenSelection as TokenSelection
 from .systems.system import Block as Block
 from .systems.system import Preset as Preset
 from .systems.system import State as State

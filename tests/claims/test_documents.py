@@ -12,9 +12,9 @@ import pytest
 from _site.found import fill
 from stored_numbers import read_reproduction
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
 from scansnap.claims.coverage import read_coverage
-from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES, SYNTHETIC
 from scansnap.report.claims_page import count_verdict
 from scansnap.report.reproduce import NUM_SEEDS

@@ -19,7 +19,7 @@ import typer
 
 import scansnap as ss
 from scansnap.cli.app import app, main
-from scansnap.results.provenance import commit
+from scansnap.storage.provenance import commit
 
 
 def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scansnap.corpus.predictors import PredictOptions
 
 import scansnap as ss
 from scansnap.dynamics.options import SweepExecution
@@ -252,5 +253,5 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for whole in ("report.reproduce.UnfinishedFigures", "report.reproduce.reproduce", "monitor.demo.train_demo"):
+    for whole in ("report.reproduce.UnfinishedFigures", "report.reproduce.reproduce"):
         monkeypatch.setattr(f"scansnap.{whole}", _never)

@@ -146,7 +146,6 @@ BASE = {
     "watch show": "missing.zarr --once",
     "watch checkpoints": "missing",
     "watch compare": "missing.zarr others.zarr",
-    "watch demo": "--steps 1 --store .",
 }
 """Good and quick words for each command, or words that stop it before long work."""
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from scansnap.cli.console import Stopped, echo, stopping_on_signals
+from scansnap.cli.console import Stopped, echo, papers_left_out_in_one_line, stopping_on_signals
 from scansnap.runtime.errors import ScanSnapError
 from scansnap.runtime.machine import let_waiting_threads_sleep, needs_torch
 
@@ -42,7 +42,7 @@ GROUPS = {
     ),
     "watch": (
         "Watch the attention of models while they train.",
-        {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare", "demo": "watch:demo"},
+        {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare"},
     ),
 }
 """Commands of two words: the help of the group, and the `module:function` of each command."""
@@ -56,7 +56,7 @@ HYPHEN = "\N{NON-BREAKING HYPHEN}"
 WRITTEN = {"picture", "page"}
 """Options that name files to write: commands that have one of them have --overwrite, and so do `WRITING`."""
 
-WRITING = ("explore", "reproduce", "demo")
+WRITING = ("explore", "reproduce")
 
 NOT_ASKED = {"default_map": dict.fromkeys(("help", "install_completion", "show_completion"), False)}
 """Flags that are not given are False and not None, which typer would validate with pydantic: a slow import."""
@@ -178,7 +178,7 @@ for name, (about, commands) in GROUPS.items():
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from scansnap.results.provenance import commit, version_of
+        from scansnap.storage.provenance import commit, version_of
 
         echo(f"scansnap {version_of('scansnap')} (commit {commit()})")
         raise typer.Exit
@@ -204,7 +204,7 @@ def main() -> None:
     A refusal, by scansnap or by the system, or an error in the user's file is printed as one sentence; the status is 2.
     """
     let_waiting_threads_sleep()
-    with stopping_on_signals():
+    with stopping_on_signals(), papers_left_out_in_one_line():
         try:
             with needs_torch("this command"):
                 app()

@@ -22,8 +22,8 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or of another system: "
-            f"{', '.join(catalog.OF_SYSTEMS)}; or, with --from, the name of a figure in that file."
+            help=f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or of another paper, by the "
+            "name of its system (scansnap systems); or, with --from, the name of a figure in that file."
         ),
     ],
     file: Annotated[
@@ -47,7 +47,7 @@ def figure(
     ] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Make a figure of the paper, of another system or your own from new runs, and test what it should show.
+    """Make a figure of the paper, of another paper or your own from new runs, and test what it should show.
 
     Figures that are made from a text train transformers on it, which can take hours on a CPU. Their runs are stored in
     results/text, so that an interrupted figure can continue.
@@ -92,7 +92,7 @@ def reproduce(
     output: Annotated[Path, typer.Option(help="The folder for the page and the pictures.")] = Path("reproduction"),
     figures: Annotated[
         str | None,
-        typer.Option(help=f"Some figures, as 3,6,joma; by default {', '.join(catalog.SYNTHETIC)}."),
+        typer.Option(help=f"Some figures, as 3,6,8; by default {', '.join(catalog.SYNTHETIC)}."),
     ] = None,
     claims: Annotated[str | None, typer.Option(help="Some claims, as lemma_1,theorem_3; by default all.")] = None,
     num_seeds: Annotated[

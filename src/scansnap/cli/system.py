@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,24 +15,22 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, flag_name, form_of, read_flags
 from scansnap.dynamics.options import Rates, rate_option
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.systems.catalog import SYSTEMS
+from scansnap.dynamics.published import PUBLISHED
+from scansnap.runtime.errors import InputError, PaperWarning, unknown
+from scansnap.systems.catalog import OWN_SYSTEMS, SYSTEMS, YZ
 from scansnap.systems.system import Preset, System
 from scansnap.validation.options import Options, from_names, options_of, required_of
 
-SYSTEM_OPTION = typer.Option("--system", help=f"A system in place of (Y, Z): {', '.join(SYSTEMS)}, or your own.")
+SYSTEM_OPTION = typer.Option("--system", help=f"A system in place of (Y, Z): {', '.join(OWN_SYSTEMS)}, or your own.")
 SET_OPTION = typer.Option(
     "--set", help="A setting or a learning rate of the system, such as hidden=16; repeat it if needed."
 )
 
-YZ = "scan-and-snap"
-"""How lists call the paper's own system."""
-
 
 def _rates() -> type[Options]:
-    """The learning rates of all systems but (Y, Z), as options for flags."""
+    """The learning rates of this package's systems but (Y, Z), as options for flags."""
     users: dict[str, list[str]] = {}
-    for name in SYSTEMS:
+    for name in OWN_SYSTEMS:
         for rate in SYSTEMS.member(name).rates:
             if rate not in ("lr_y", "lr_z"):
                 users.setdefault(rate, []).append(name)
@@ -53,15 +52,28 @@ SystemRates = _rates()
 
 
 def presets() -> dict[str, tuple[str, Preset]]:
-    """The presets of all systems by name, each with the name of its system."""
-    return {preset: (name, stated) for name in SYSTEMS for preset, stated in SYSTEMS.member(name).presets.items()}
+    """The presets of all systems by name, each with the name of its system; the first of one name counts."""
+    collected = _presets_of(OWN_SYSTEMS)
+    for preset, stated in _presets_of(name for name in SYSTEMS if name not in OWN_SYSTEMS).items():
+        if preset in PUBLISHED or preset in collected:
+            words = f"the preset {preset} of {stated[0]} is left out: the name exists already."
+            warnings.warn(words, PaperWarning, stacklevel=2)
+        else:
+            collected[preset] = stated
+    return collected
+
+
+def _presets_of(systems: Iterable[str]) -> dict[str, tuple[str, Preset]]:
+    return {preset: (name, stated) for name in systems for preset, stated in SYSTEMS.member(name).presets.items()}
 
 
 def asked_system(
     name: str | None, preset: str | None, settings: Sequence[str] | None, flags: Mapping[str, Flag] | None = None
 ) -> AskedSystem | None:
     """The system that a command asks for; None if it asks for (Y, Z), which refuses the rates of other systems."""
-    known = presets()
+    known = _presets_of(OWN_SYSTEMS)
+    if preset is not None and preset not in (*PUBLISHED, *known):
+        known = presets()  # those of installed papers too
     if name == YZ or (name is None and preset not in known):
         if settings:
             raise InputError("--set is given without --system: it sets what a system has.")

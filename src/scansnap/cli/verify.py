@@ -80,9 +80,9 @@ def verify(
             published = experiment.flow_options((1.0,))
             rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
 
+    from scansnap.claims.catalog import claims_about, claims_of
     from scansnap.claims.check import check_rates
-    from scansnap.claims.systems import claims_of_system
-    from scansnap.claims.verify import claims_of, read_claims, select
+    from scansnap.claims.verify import read_claims, select
     from scansnap.claims.verify import verify as check_claims
     from scansnap.report.claims_page import count_verdicts
     from scansnap.validation.user_code import run_user_file
@@ -96,7 +96,7 @@ def verify(
     if claims_file is not None:  # a file with a system need not define claims
         own_claims = claims_of(run_user_file(claims_file)) if system else read_claims(claims_file)
     if asked := asked_system(system, None, setting):
-        own_claims = [*claims_of_system(asked.system), *(own_claims or ())]
+        own_claims = [*claims_about(asked.system), *(own_claims or ())]
     selected = select(*names, claims=own_claims)
     if picture is None and len(names) == 1 and not json:
         picture = Path("results") / f"{selected[0].id}.png"

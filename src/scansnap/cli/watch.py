@@ -1,10 +1,7 @@
-"""`scansnap watch show`, `checkpoints`, `compare` and `demo`."""
+"""`scansnap watch show`, `checkpoints` and `compare`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -18,8 +15,6 @@ from scansnap.runtime.errors import InputError, count_items
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from scansnap.monitor.watch import Watch
 
 FROM_OPTION = typer.Option(
     "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
@@ -152,70 +147,15 @@ def compare(
         echo(f"verdicts of the {name} run alone: {verdicts_of_one(run, other)}")
 
 
-def demo(
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 800,
-    every: Annotated[int, typer.Option("--every", min=1, help="Steps between snapshots.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights and the texts.")] = 0,
-    store: Annotated[Path | None, typer.Option("--store", help="Where to write the snapshots (zarr).")] = None,
-    page: Annotated[Path, PAGE_OPTION] = Path("results/watch-demo.html"),
-    json: Annotated[bool, common.JSON_OPTION] = False,
-) -> None:
-    """Train a small GPT on verses that repeat, and see induction heads form: half a minute on a CPU.
-
-    In a terminal the map shows prefix matching while it trains: how much each head attends to what followed the same
-    word before.
-    """
-    from scansnap.monitor.demo import most_inductive, story, train_demo
-    from scansnap.report.html import check_page
-
-    check_page(page)
-    if store is not None and store.exists():
-        raise InputError(f"--store is '{store}', which exists already: give another name.")
-    began = time.perf_counter()
-    with _demo_view(steps, quiet=json) as on_snapshot:
-        watching = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
-    snapshots = watching.dataset
-    if not json:
-        echo(story(snapshots))
-    _report(snapshots, page, json, ("prefix_matching", *most_inductive(snapshots)))
-    if not json:
-        if store is not None:
-            echo(SHOW.format(store))
-        echo(f"trained and watched in {time.perf_counter() - began:.0f} s")
-
-
-@contextmanager
-def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Watch], None]]:
-    """What shows each snapshot of the demonstration: the whole screen of a terminal, or now and then a line."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from scansnap.monitor.terminal import view
-
-    console = Console()
-    has_screen = console.is_terminal and not quiet
-    with Live(console=console, auto_refresh=False, screen=True) if has_screen else nullcontext() as live:
-
-        def show_snapshot(step: int, loss: float, watching: Watch) -> None:
-            heading = f"step {step:,} of {steps:,}: loss {loss:.2f}"
-            if live is not None:
-                live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
-            elif not quiet and step % 100 < watching.every:
-                last = watching.dataset["prefix_matching"].values[-1, -1]
-                echo(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
-
-        yield show_snapshot
-
-
-def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
+def _report(snapshots: xr.Dataset, page: Path | None, json: bool) -> None:
     """Write the page, and print verdicts."""
     from scansnap.monitor.dataset import split_missing
     from scansnap.monitor.verdicts import by_kind, headline, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
-        from scansnap.report.watch_page import write_opened
+        from scansnap.report.watch_page import write_watch_page
 
-        write_opened(page, snapshots, opening)
+        write_watch_page(page, snapshots)
     _, missing = split_missing(snapshots)
     if json:
         facts = {

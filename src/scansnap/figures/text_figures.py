@@ -3,7 +3,7 @@
 Figure 7: attention of the first layer on a window of text, as a 1-layer and a 3-layer transformer train.
 
 Sparsity and freezing are measured separately: by the entropy of attention as a share of the largest possible in its
-row, mean over the validation split, and by the share of attention that moves per step.  `results/metrics.py` defines
+row, mean over the validation split, and by the share of attention that moves per step.  `runtime/snap.py` defines
 when a pattern counts as frozen.
 
 Figure 10: entropy of attention over the validation split after training, against the learning rate.
@@ -26,9 +26,9 @@ from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, rise
 from scansnap.figures.style import COLORS, attention_bar, label, legend, line, log_axis, points
 from scansnap.figures.text_attention import draw_pattern
-from scansnap.results.metrics import find_snap
-from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError
+from scansnap.runtime.snap import find_snap
+from scansnap.storage.provenance import store_name
 from scansnap.text.corpus import Corpus, read_corpus
 from scansnap.text.options import TextOptions, TextShape
 from scansnap.text.processes import process_count
