@@ -142,14 +142,10 @@ BASE = {
     "systems": "reversal",
     "text train": "missing.txt --steps 1",
     "text show": "missing.zarr",
+    "text classes": "missing.txt",
     "watch show": "missing.zarr --once",
     "watch checkpoints": "missing",
     "watch compare": "missing.zarr others.zarr",
-    "corpus count": "missing.txt",
-    "corpus show": "missing",
-    "corpus classes": "missing",
-    "corpus predict": "missing.txt",
-    "shortcuts": "missing.csv --text x --label y",
 }
 """Good and quick words for each command, or words that stop it before long work."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scansnap.corpus.batches import Columns, consecutive
+from scansnap.text.windows import Columns, consecutive
 
 TEXT = np.random.default_rng(0).integers(0, 50, 1000).astype(np.int32)
 
@@ -25,7 +25,7 @@ def test_windows_cover_the_text_in_order() -> None:
 
 
 def test_windows_of_a_long_text_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scansnap.corpus.batches.MOST_TOKENS", 100)
+    monkeypatch.setattr("scansnap.text.windows.MOST_TOKENS", 100)
     windows = consecutive(np.arange(1000), 10)
     assert windows.shape == (10, 11)
     assert (np.diff(windows) == 1).all()

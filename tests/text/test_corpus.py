@@ -10,10 +10,10 @@ import pytest
 import tokenizers as hugging_face
 
 import scansnap as ss
-from scansnap.corpus import corpus as module
-from scansnap.corpus import sources, tokenizers
-from scansnap.corpus.tokenizers import load_tokenizer
 from scansnap.storage import files as base_files
+from scansnap.text import corpus as module
+from scansnap.text import sources, tokenizers
+from scansnap.text.tokenizers import load_tokenizer
 
 
 @pytest.fixture
