@@ -91,7 +91,7 @@ def test_one_layer_and_its_flow_need_no_torch(tmp_path: Path) -> None:
         "flow --preset syn-small --times 1,10 --residual yes --decoder-gradient modified",
         "verify lemma_1 theorem_1",
         "figure 9",
-        "corpus count example",
+        "text classes example",
         cwd=tmp_path,
     )
     assert [status for _, status in results] == [0] * len(results), results
@@ -107,7 +107,6 @@ def test_what_needs_torch_says_so(tmp_path: Path) -> None:
         "figure joma",
         "text train example",
         "watch checkpoints . --probe rule.py",
-        "corpus predict example",
         cwd=tmp_path,
     )
     for words, status in results:

@@ -16,7 +16,7 @@ PROGRAM = Path(sys.executable).with_name("scansnap")
 SCRIPT = """
 scansnap --install-completion
 source ~/.bashrc
-for words in "scansnap tr" "scansnap corpus cl" "scansnap train --pre"; do
+for words in "scansnap tr" "scansnap text cl" "scansnap train --pre"; do
   COMP_WORDS=($words)
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
   $(complete -p scansnap | sed 's/.*-F \\([^ ]*\\).*/\\1/') scansnap
@@ -32,6 +32,6 @@ def test_bash_completes_what_was_installed(tmp_path: Path) -> None:
     assert "bash completion installed" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-3:] == [
         "scansnap tr: train",
-        "scansnap corpus cl: classes",
+        "scansnap text cl: classes",
         "scansnap train --pre: --preset",
     ]
