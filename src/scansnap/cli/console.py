@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-import typer
+import click
 
 from scansnap.runtime.errors import ScanSnapError, printable
 
@@ -40,7 +40,7 @@ def echo(text: str, *, error: bool = False, color: str | None = None) -> None:
         return
     shown = printable(text, keep="\n")
     if color is not None and stream.isatty() and not os.environ.get("NO_COLOR"):
-        shown = typer.style(shown, fg=color)
+        shown = click.style(shown, fg=color)
     print(shown, file=stream, flush=True)
 
 
