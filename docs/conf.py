@@ -22,6 +22,7 @@ extensions = [
     "_site.accessible",
     "_site.commands",
     "_site.entries",
+    "_site.found",
     "_site.live",
     "_site.mathml",
     "_site.names",

@@ -1,17 +1,14 @@
-"""Check every claim and make every figure once, and write all documents that tell what was found.
+"""Check every claim and make every figure once, and store what was measured and drawn.
 
 python docs/make_documents.py
 
-docs/make_theory.py writes the pages of docs/theory, docs/make_figures.py docs/figures.md.  `make docs` builds the page
-of the reproduction, which comes from their pictures and from the numbers in docs/data/reproduction.json.
+The numbers go into docs/data/reproduction.json, from which `make docs` fills pages and makes that of the reproduction.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import make_figures
 import make_theory
@@ -19,11 +16,7 @@ from stored_numbers import store_reproduction
 
 from scansnap.claims.claim import Verdict
 from scansnap.report.claims_page import MARKS, count_verdict, short_name
-from scansnap.report.reproduction import Headline, Reproduction, headline
-
-HERE = Path(__file__).parent
-PAGE = HERE / "reproduction.md"
-OPENING = re.compile(r"(<!-- headline -->\n).*?(<!-- end -->)", re.DOTALL)
+from scansnap.report.reproduction import Headline, Reproduction
 
 
 def main() -> None:
@@ -32,17 +25,11 @@ def main() -> None:
     figures = make_figures.main()
     reproduction = Reproduction(figures, verdicts, time.perf_counter() - began, "make documents")
     store_reproduction(reproduction)
-    PAGE.write_text(opened(PAGE.read_text(), reproduction))
-
-
-def opened(text: str, reproduction: Reproduction) -> str:
-    """The page with what was found in short."""
-    return OPENING.sub(lambda match: f"{match[1]}{summary(headline(reproduction))}\n{match[2]}", text)
 
 
 def summary(opening: Headline) -> str:
     """The headline in Markdown, with its pictures."""
-    places = make_theory.claim_places({page: page.read_text() for page in sorted(make_theory.PAGES.glob("*.md"))})
+    places = make_theory.claim_places()
 
     def linked(verdicts: Sequence[Verdict]) -> str:
         return ", ".join(f"[{short_name(verdict.claim)}](theory/{places[verdict.id]})" for verdict in verdicts)

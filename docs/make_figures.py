@@ -1,17 +1,15 @@
-"""Make the paper's synthetic figures and those of studies beyond it, and write docs/figures.md.
+"""Make the paper's synthetic figures and those of studies beyond it.
 
-python docs/make_figures.py           # makes every figure anew
-python docs/make_figures.py --words   # writes docs/figures.md from docs/data/reproduction.json
+python docs/make_figures.py
+
+When the site is built, `<!-- found: figures -->` on docs/figures.md becomes their sections.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
-
-from stored_numbers import read_reproduction
 
 from scansnap.figures import catalog, syn_medium
 from scansnap.figures.recipe import FigureRecipe, Trend
@@ -20,22 +18,6 @@ from scansnap.report.reproduction import PageFigure
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "images" / "figures"
-
-OPENING = f"""# The paper's synthetic figures
-
-Each figure is drawn from new runs, and each statement of the paper about it is tested. `scansnap figure 6` makes one,
-and `--details` adds the tests behind each line. `scansnap reproduce` puts all of them on one page. Figures 6, 11 and 12
-have {NUM_SEEDS} seeds per cell here; `scansnap figure` makes them with ten, as published.
-
-Below each figure are the statements with the measured values. A statement holds (✓), fails (✗: some comparison is
-significant in the opposite direction) or is not settled (?: no comparison contradicts it, but not all are significant).
-Tests are one-sided t tests over shared seeds at the 5% level, with Holm's correction where one statement has many
-comparisons.
-
-We chose what the paper does not state: Figure 2's rates and stages; Figure 3's $\\eta_Y$ and classes; Figure 8's $M$
-and rates; Figure 9's $K$ and $C_0$; the thresholds of Figures 11 and 12, after looking at other ranges.
-
-"""
 
 NOTES = {
     "3": """The tests are of the published form. Under true SGD the order of the growth factors is [the
@@ -48,7 +30,7 @@ zero](theory/phases.md#theorem-4-scan-and-snap).
 """,
     "11": """The appendix speaks of the "softmax value for every query token": the softmax of $z_m$ over the vocabulary
 or attention $c_n$. Both are shown. The tests are of the first, [which is
-meant](theory/readings.md#figures-11-and-12-which-softmax).
+meant](#which-softmax-figures-11-and-12-use).
 
 """,
 }
@@ -63,7 +45,6 @@ def main() -> list[PageFigure]:
     runs = syn_medium.make_runs(num_seeds=NUM_SEEDS)
     IMAGES.mkdir(parents=True, exist_ok=True)
     results = [_make(catalog.recipe(name), runs) for name in catalog.SYNTHETIC]
-    write(results)
     for name in STUDIES:
         _make(catalog.recipe_from(HERE.parent / "studies" / f"{name}.py", name))
     return results
@@ -75,9 +56,9 @@ def _make(recipe: FigureRecipe, runs: object = None) -> PageFigure:
     return PageFigure(recipe, recipe.trends(dataset), dataset.attrs["seconds"])
 
 
-def write(results: Iterable[PageFigure]) -> None:
-    """Write the page of the paper's figures."""
-    text = OPENING
+def found(results: Iterable[PageFigure]) -> str:
+    """The sections of the paper's figures."""
+    text = ""
     for result in results:
         name = result.recipe.name
         setting = result.recipe.setting
@@ -87,7 +68,7 @@ def write(results: Iterable[PageFigure]) -> None:
         picture = f"![Figure {name}](images/figures/figure_{name}.png)"
         text += f"## Figure {name}: {tex(result.recipe.title)}\n\n{tex(result.recipe.statement)}\n\n{picture}\n\n"
         text += f"{tex(setting)}.\n\n{NOTES.get(name, '')}{lines}\n"
-    (HERE / "figures.md").write_text(text.rstrip() + "\n")
+    return text.rstrip()
 
 
 def line(trend: Trend) -> str:
@@ -118,7 +99,4 @@ def _commands(formula: str) -> str:
 
 
 if __name__ == "__main__":
-    if "--words" in sys.argv:
-        write(read_reproduction().figures)
-    else:
-        main()
+    main()

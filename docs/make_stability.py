@@ -1,10 +1,11 @@
-"""Check every claim at other seeds and in other settings, and write docs/theory/stability.md.
+"""Check every claim at other seeds and in other settings, and store the outcomes in docs/data/stability.json.
 
 python docs/make_stability.py            checks all claims
 python docs/make_stability.py lemma_11   checks those named, and keeps what docs/data/stability.json has of the others
 
 Claims that draw random numbers are checked with ten seeds.  All claims are checked with eta_Y, eta_Z and M twice and
-half as large, one at a time, and on two unequal classes.  It takes half an hour.
+half as large, one at a time, and on two unequal classes.  It takes half an hour.  When the site is built,
+`<!-- found: stability -->` on docs/theory/index.md becomes their table.
 """
 
 from __future__ import annotations
@@ -18,29 +19,19 @@ from pathlib import Path
 from make_figures import tex
 
 from scansnap.claims.attention import unequal_classes
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import INAPPLICABLE, UNMET, Claim, Verdict
 from scansnap.claims.population import changed_classes
-from scansnap.claims.verify import paper_claims, select
+from scansnap.claims.verify import select
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.formulas import readable
 from scansnap.runtime.progress import progress_bar
 
-PAGE = Path(__file__).parent / "theory" / "stability.md"
 DATA = Path(__file__).parent / "data" / "stability.json"
 SEEDS = range(1, 10)
 SAME, UNUSED = "same", ""
 EXCUSED = (UNMET, INAPPLICABLE)
-
-INTRODUCTION = """\
-# Stability
-
-`python docs/make_stability.py` checks every claim with ten seeds, with $\\eta_Y$, $\\eta_Z$ and $M$ twice and half as
-large, one at a time, and on two classes of unequal probabilities that meet Assumption 2. The table counts the claims
-that use what was changed. *same*: the verdict is that of the claim's own setting, and every correction is confirmed.
-*assumptions not met* and *does not apply*: the claim says nothing about that case.
-
-"""
 
 
 def variants(setting: Setting) -> dict[str, list[Setting]]:
@@ -109,8 +100,8 @@ def checked(claim: Claim) -> Row:
     return Row(claim.id, own.verdict, cells)
 
 
-def page(rows: list[Row]) -> str:
-    """The page: counts of outcomes for each change, and the claims whose verdict changes."""
+def found(rows: list[Row]) -> str:
+    """What stands in place of the mark: counts of outcomes for each change, and the claims whose verdict changes."""
     lines = ["| changed | " + " | ".join((SAME, *EXCUSED)) + " |", "| --- |" + " ---: |" * 3]
     for name in rows[0].cells:
         cells = [row.cells[name].split("; ") for row in rows]
@@ -120,7 +111,7 @@ def page(rows: list[Row]) -> str:
     for row in rows:
         changes = "; ".join(f"{name}: {cell}" for name, cell in row.cells.items() if not row.is_stable(cell))
         lines += [f"- `{row.claim}` ({row.verdict}): {tex(readable(changes))}"] if changes else []
-    return INTRODUCTION + "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def rows_of(selected: list[Claim]) -> Iterator[Row]:
@@ -130,19 +121,18 @@ def rows_of(selected: list[Claim]) -> Iterator[Row]:
             show(i + 1)
 
 
-def stated() -> dict[str, Row]:
+def stored_rows() -> dict[str, Row]:
     """The rows as they were checked last."""
     return {name: Row(name, **row) for name, row in json.loads(DATA.read_text(encoding="utf-8")).items()}
 
 
 def main(*ids: str) -> None:
-    rows = stated() if ids else {}
+    rows = stored_rows() if ids else {}
     for row in rows_of(select(*ids)):
         rows[row.claim] = row
         ordered = [rows[claim.id] for claim in paper_claims() if claim.id in rows]
         plain = {row.claim: {"verdict": row.verdict, "cells": row.cells} for row in ordered}
         DATA.write_text(json.dumps(plain, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        PAGE.write_text(page(ordered))
 
 
 if __name__ == "__main__":

@@ -1,32 +1,31 @@
-"""Check every claim and write the verdicts into the pages of docs/theory, with a picture of each.
+"""Check every claim, draw it, and store what was measured.
 
 python docs/make_theory.py                        checks all claims
 python docs/make_theory.py theorem_2 equation_13  checks those named
-python docs/make_theory.py --words                checks none, and writes the pages from the stored numbers
+python docs/make_theory.py --words                checks none, and writes numbers from the stored measurements
 
-All measurements go into docs/data/reproduction.json, from which the pages are written.  They are written by hand except
-for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is replaced: a claim's verdict and its picture,
-and in the index the table of all claims.  The page coverage.md is made of coverage.toml, which lists the paper's
-statements.  In docs/summary.md and docs/disagreements.md, numbers between
+All measurements go into docs/data/reproduction.json.  When the site is built, `<!-- found: lemma_1 -->` on a page
+becomes that claim's verdict and picture, and `every_claim` and `coverage` become tables (`_site/found.py`).  Two pages
+are read without being built and hold their numbers: in docs/summary.md and docs/disagreements.md, numbers between
 `<!-- theorem_1: β, true gradient: measured -->` and `<!-- end -->` are measurements, by claim, label and field; those
-after `<!-- claims: holds -->` count the verdicts on the paper's statements.  In tables of docs/disagreements.md and in
-coverage.md a link to a claim has the mark of its verdict before it.
+after `<!-- claims: holds -->` count the verdicts on the paper's statements; and a link to a claim has the mark of its
+verdict before it.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from stored_numbers import read_reproduction, store_claims
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Setting, assumed_setting, classes_in_words
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Claim, Verdict
-from scansnap.claims.verify import paper_claims, verify
+from scansnap.claims.coverage import read_coverage
+from scansnap.claims.verify import verify
 from scansnap.data.synthetic import syn_small
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
@@ -37,13 +36,11 @@ PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
 FILLED = (HERE / "summary.md", HERE / "disagreements.md")
 
-FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+FOUND = re.compile(r"^<!-- found: (\w+) -->$", re.MULTILINE)
 NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent|share) -->)(.*?)(<!-- end -->)")
 LINK = re.compile(r"\| (?:\S&nbsp;)?(\[`(\w+)`\]\(theory/)")
 COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 MARKS = {HOLDS: "✓", ASSUMED_ONLY: "◐", FAILS: "✗"}
-EVERY = "every_claim"
-"""The name under which the index has its table."""
 STUDIES = {
     "normalization": "LayerNorm",
     "optimizers": "optimizers",
@@ -70,20 +67,17 @@ def main(*ids: str) -> list[Verdict]:
 
 
 def write() -> None:
-    """Write all pages from the stored numbers."""
+    """Write the numbers of the pages that are read without being built."""
     verdicts = read_reproduction().verdicts
-    for page, text in written_pages(verdicts).items():
-        page.write_text(text)
-    (PAGES / "coverage.md").write_text(coverage_page(verdicts))
+    for page in FILLED:
+        page.write_text(filled(page.read_text(), verdicts))
 
 
-def written_pages(verdicts: Sequence[Verdict]) -> dict[Path, str]:
-    """The pages with what was found."""
-    texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
-    places = claim_places(texts)
-    blocks = {EVERY: index_table(verdicts, places), **{verdict.id: _section(verdict) for verdict in verdicts}}
-    pages = {page: FOUND.sub(lambda part: part[1] + blocks[part[2]] + part[4], text) for page, text in texts.items()}
-    return pages | {page: filled(page.read_text(), verdicts) for page in FILLED}
+def found(verdicts: Sequence[Verdict]) -> dict[str, str]:
+    """What stands on the pages of the theory in place of each mark."""
+    places = claim_places()
+    tables = {"every_claim": index_table(verdicts, places), "coverage": coverage_table(verdicts, places)}
+    return {**tables, **{verdict.id: _section(verdict) for verdict in verdicts}}
 
 
 def index_table(verdicts: Sequence[Verdict], places: Mapping[str, str]) -> str:
@@ -117,46 +111,38 @@ def number(verdict: Verdict, label: str, field: str) -> str:
     return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
 
 
-def claim_places(texts: dict[Path, str]) -> dict[str, str]:
-    """The page and heading of each claim."""
+def claim_places() -> dict[str, str]:
+    """The page of the theory and the heading of each claim."""
+    texts = {page.name: page.read_text() for page in sorted(PAGES.glob("*.md"))}
     return {
-        match[2]: f"{page.name}#{_anchor(text[: match.start()])}"
-        for page, text in texts.items()
+        match[1]: f"{name}#{_anchor(text[: match.start()])}"
+        for name, text in texts.items()
         for match in FOUND.finditer(text)
     }
 
 
-def read_coverage() -> list[dict[str, Any]]:
-    """The parts of coverage.toml, each with its statements."""
-    parts: list[dict[str, Any]] = tomllib.loads((PAGES / "coverage.toml").read_text())["part"]
-    return parts
-
-
-def coverage_page(verdicts: Sequence[Verdict]) -> str:
+def coverage_table(verdicts: Sequence[Verdict], places: Mapping[str, str]) -> str:
     """The table of coverage.toml, with links to claims, their verdicts, and figures, and counts."""
     marks = {verdict.id: MARKS[verdict.verdict] for verdict in verdicts}
-    places = claim_places({page: page.read_text() for page in sorted(PAGES.glob("*.md"))})
     parts = read_coverage()
-    rows = [row for part in parts for row in part["statements"]]
-    with_claim = sum("claims" in row for row in rows)
-    with_figure = sum("figures" in row and "claims" not in row for row in rows)
-    named = {name for row in rows for name in row.get("claims", ())}
+    rows = [row for part in parts.values() for row in part]
+    with_claim = sum(bool(row.claims) for row in rows)
+    with_figure = sum(bool(row.figures) and not row.claims for row in rows)
+    named = {name for row in rows for name in row.claims}
     lines = [
-        "# Coverage",
-        "",
         "Each sentence and equation of the paper, with the claim (✓ holds, ◐ holds under its assumptions only,",
         "✗ fails) or figure that tests it, or the reason why there is none.",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
         f"{len(rows) - with_claim - with_figure} with only a reason.",
     ]
-    for part in parts:
-        lines += ["", f"## {part['name']}", ""]
-        for row in part["statements"]:
-            equations = f", {_numbered(row['equations'])}" if "equations" in row else ""
-            tests = [f"{marks[name]}&nbsp;[`{name}`]({places[name]})" for name in row.get("claims", ())]
-            tests += [_figure_link(name) for name in row.get("figures", ())]
-            rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
-            lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")
+    for name, statements in parts.items():
+        lines += ["", f"## {name}", ""]
+        for row in statements:
+            equations = f", {_numbered(row.equations)}" if row.equations else ""
+            tests = [f"{marks[name]}&nbsp;[`{name}`]({places[name]})" for name in row.claims]
+            tests += [_figure_link(name) for name in row.figures]
+            rest = "; ".join([*([", ".join(tests)] if tests else []), *([row.reason] if row.reason else [])])
+            lines.append(f"- **{row.at}**{equations}: {row.words} ({rest}).")
     return "\n".join(lines) + "\n"
 
 
@@ -166,7 +152,7 @@ def _figure_link(name: str) -> str:
     return f"[Figure {name}](../figures.md)" if name in NUMBERED else f"[study of {STUDIES[name]}](../beyond/{name}.md)"
 
 
-def _numbered(numbers: list[int]) -> str:
+def _numbered(numbers: Sequence[int]) -> str:
     """Equations by number, with runs of them as first to last."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
@@ -203,7 +189,7 @@ def _section(verdict: Verdict) -> str:
         text += f" *Conditions:* {claim.conditions}."
     if claim.correction:
         text += f" *Correction:* {claim.correction}."
-    return f"{text}\n\n![{verdict.id}](../images/claims/{verdict.id}.png)\n"
+    return f"{text}\n\n![{verdict.id}](../images/claims/{verdict.id}.png)"
 
 
 if __name__ == "__main__":

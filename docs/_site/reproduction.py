@@ -17,7 +17,6 @@ from scansnap.report.html import small_png, write_page
 from scansnap.report.reproduce import Link, render
 
 DOCS = Path(__file__).parents[1]
-THEORY = DOCS / "theory"
 ENTRY = re.compile(r"^\| (\d+) \|.*\[`(\w+)`\]\([^)]*\) \|$", re.MULTILINE)
 
 
@@ -46,7 +45,7 @@ def build(folder: Path) -> tuple[Path, str]:
 def links() -> dict[str, list[Link]]:
     """Where the site says more about a claim, as seen from the page."""
     about: dict[str, list[Link]] = defaultdict(list)
-    for claim, place in claim_places({page: page.read_text() for page in sorted(THEORY.glob("*.md"))}).items():
+    for claim, place in claim_places().items():
         page, heading = place.split(".md#")
         about[claim].append(Link("derivation and check", f"../theory/{page}.html#{heading}"))
     for entry, claim in ENTRY.findall((DOCS / f"{DISAGREEMENTS}.md").read_text()):

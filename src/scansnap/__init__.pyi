@@ -78,8 +78,6 @@ from .runtime.errors import StoreError as StoreError
 from .systems.catalog import SYSTEMS as SYSTEMS
 from .systems.quantity import Quantity as Quantity
 from .systems.quantity import quantity as quantity
-from .systems.selection import NextToken as NextToken
-from .systems.selection import TokenSelection as TokenSelection
 from .systems.system import Block as Block
 from .systems.system import Preset as Preset
 from .systems.system import State as State
@@ -95,6 +93,7 @@ from .systems.yz.layer import RegularTransformer as RegularTransformer
 from .systems.yz.layer import YZTransformer as YZTransformer
 from .text.classes import classes_from_text as classes_from_text
 from .text.corpus import read_corpus as read_corpus
+from .text.evidence import context_words as context_words
 from .text.options import TextOptions as TextOptions
 from .text.options import YZTextOptions as YZTextOptions
 from .text.train import text_training as text_training

@@ -19,7 +19,7 @@ import pytest
 import scansnap as ss
 from scansnap.cli.app import LazyGroup, app, main
 from scansnap.cli.flags import HelpContext
-from scansnap.results.provenance import commit
+from scansnap.storage.provenance import commit
 
 
 def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from scansnap.cli.completion import SHELLS, install_completion, print_completion
-from scansnap.cli.console import Stopped, echo, stopping_on_signals
+from scansnap.cli.console import Stopped, echo, papers_left_out_in_one_line, stopping_on_signals
 from scansnap.cli.flags import HelpContext, Word, eager_flag
 from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import let_waiting_threads_sleep, needs_torch
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         _check_removed([*([] if self.name == PROGRAM else [str(self.name)]), *args])
-        name, command, rest = super().resolve_command(ctx, args)
+        name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else self.load(name), rest
 
     def load(self, name: str) -> click.Command:
@@ -103,7 +103,7 @@ def _check_removed(words: list[str]) -> None:
 
 
 def _print_version(_: bool) -> None:
-    from scansnap.results.provenance import commit, version_of
+    from scansnap.storage.provenance import commit, version_of
 
     echo(f"scansnap {version_of('scansnap')} (commit {commit()})")
     sys.exit()
@@ -142,7 +142,7 @@ def main() -> None:
     A refusal, by scansnap or by the system, or an error in the user's file is printed as one sentence; the status is 2.
     """
     let_waiting_threads_sleep()
-    with stopping_on_signals():
+    with stopping_on_signals(), papers_left_out_in_one_line():
         try:
             with needs_torch("this command"):
                 app(prog_name=PROGRAM)

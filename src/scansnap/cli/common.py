@@ -72,7 +72,7 @@ def choose_store(store: Path | None, name: str, options: Mapping[str, Any], *, d
 
     If a picture is drawn beside it, this refuses one that would replace a file that scansnap did not write.
     """
-    from scansnap.results.provenance import store_name
+    from scansnap.storage.provenance import store_name
 
     path = store or Path("results") / store_name(name, options)
     if draws_beside and path.name:  # a store without a name is refused later

@@ -22,8 +22,8 @@ def figure(
     name: Annotated[
         str,
         Argument(
-            f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or of another system: "
-            f"{', '.join(catalog.OF_SYSTEMS)}; or, with --from, the name of a figure in that file."
+            f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or of another paper, by the name of its "
+            "system (scansnap systems); or, with --from, the name of a figure in that file."
         ),
     ],
     file: Annotated[
@@ -42,7 +42,7 @@ def figure(
     details: Annotated[bool, Flag("Print the setting, and the numbers and the test behind each statement.")] = False,
     json: Annotated[bool, common.JSON] = False,
 ) -> None:
-    """Make a figure of the paper, of another system or your own from new runs, and test what it should show.
+    """Make a figure of the paper, of another paper or your own from new runs, and test what it should show.
 
     Figures that are made from a text train transformers on it, which can take hours on a CPU. Their runs are stored in
     results/text, so that an interrupted figure can continue.
@@ -78,9 +78,7 @@ def figure(
 @command(common.OVERWRITE_FLAG)
 def reproduce(
     output: Annotated[Path, Flag("The folder for the page and the pictures.")] = Path("reproduction"),
-    figures: Annotated[
-        str | None, Flag(f"Some figures, as 3,6,joma; by default {', '.join(catalog.SYNTHETIC)}.")
-    ] = None,
+    figures: Annotated[str | None, Flag(f"Some figures, as 3,6,8; by default {', '.join(catalog.SYNTHETIC)}.")] = None,
     claims: Annotated[str | None, Flag("Some claims, as lemma_1,theorem_3; by default all.")] = None,
     num_seeds: Annotated[int | None, Flag("Seeds in each cell of Figures 6, 11 and 12; by default 40.")] = None,
     text: Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any
 
@@ -11,22 +12,20 @@ from scansnap.cli.console import echo
 from scansnap.cli.flags import Argument, Flag, command
 from scansnap.cli.option_flags import form_of
 from scansnap.dynamics.options import Rates, RatesType, rate_option
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.systems.catalog import SYSTEMS
+from scansnap.dynamics.published import PUBLISHED
+from scansnap.runtime.errors import InputError, PaperWarning, unknown
+from scansnap.systems.catalog import OWN_SYSTEMS, SYSTEMS, YZ
 from scansnap.systems.system import Preset, System
 from scansnap.validation.options import Options, from_names, options_of
 
-SYSTEM = Flag(f"A system in place of (Y, Z): {', '.join(SYSTEMS)}, or your own.")
+SYSTEM = Flag(f"A system in place of (Y, Z): {', '.join(OWN_SYSTEMS)}, or your own.")
 SET = Flag("A setting or a learning rate of the system, such as hidden=16; repeat it if needed.", name="--set")
-
-YZ = "scan-and-snap"
-"""How lists call the paper's own system."""
 
 
 def _rates() -> type[Options]:
-    """The learning rates of all systems but (Y, Z), as options for flags."""
+    """The learning rates of this package's systems but (Y, Z), as options for flags."""
     users: dict[str, list[str]] = {}
-    for name in SYSTEMS:
+    for name in OWN_SYSTEMS:
         for rate in SYSTEMS.member(name).rates:
             if rate not in ("lr_y", "lr_z"):
                 users.setdefault(rate, []).append(name)
@@ -48,8 +47,19 @@ SystemRates = _rates()
 
 
 def presets() -> dict[str, tuple[str, Preset]]:
-    """The presets of all systems by name, each with the name of its system."""
-    return {preset: (name, stated) for name in SYSTEMS for preset, stated in SYSTEMS.member(name).presets.items()}
+    """The presets of all systems by name, each with the name of its system; the first of one name counts."""
+    collected = _presets_of(OWN_SYSTEMS)
+    for preset, stated in _presets_of(name for name in SYSTEMS if name not in OWN_SYSTEMS).items():
+        if preset in PUBLISHED or preset in collected:
+            words = f"the preset {preset} of {stated[0]} is left out: the name exists already."
+            warnings.warn(words, PaperWarning, stacklevel=2)
+        else:
+            collected[preset] = stated
+    return collected
+
+
+def _presets_of(systems: Iterable[str]) -> dict[str, tuple[str, Preset]]:
+    return {preset: (name, stated) for name in systems for preset, stated in SYSTEMS.member(name).presets.items()}
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,9 @@ class SystemChoice:
 
 def choose_system(name: str | None, preset: str | None, settings: Sequence[str]) -> SystemChoice | None:
     """The system that a command asks for; None if it asks for (Y, Z)."""
-    known = presets()
+    known = _presets_of(OWN_SYSTEMS)
+    if preset is not None and preset not in (*PUBLISHED, *known):
+        known = presets()  # those of installed papers too
     if name == YZ or (name is None and preset not in known):
         if settings:
             raise InputError("--set is given without --system: it sets what a system has.")

@@ -25,7 +25,7 @@ COLORS: dict[VerdictWord, str] = {"holds": "green", "holds under its assumptions
 def verify(
     claims: Annotated[
         tuple[str, ...],
-        Argument("Claims to explain in full, as theorem_3 or lemma_1; by default a table of all claims."),
+        Argument("Claims to explain in full, as theorem_3 or 'Eq. 10'; by default a table of all claims."),
     ] = (),
     claims_file: Annotated[
         Path | None,
@@ -60,7 +60,8 @@ def verify(
         check_page(page)
     own_claims = _read_own_claims(claims_file, system, settings)
     selected = select(*claims, claims=own_claims)
-    if picture is None and len(claims) == 1 and not json:
+    is_single = len(claims) == len(selected) == 1  # an equation may have several claims
+    if picture is None and is_single and not json:
         picture = Path("results") / f"{selected[0].id}.png"
     common.check_picture(picture)
     check_rates(lr_y=setting["lr_y"], lr_z=setting["lr_z"])  # before the heading is printed
@@ -73,7 +74,7 @@ def verify(
     )
     if json:
         plain = [verdict.as_dict() for verdict in verdicts]
-        common.echo_json(plain[0] if len(claims) == 1 else plain)
+        common.echo_json(plain[0] if is_single else plain)
     elif claims:
         for verdict in verdicts:
             first_line, _, rest = str(verdict).partition("\n")
@@ -101,15 +102,15 @@ def _read_setting(preset: str | None, classes: str | None, lr_y: float | None, l
 
 def _read_own_claims(file: Path | None, system: str | None, settings: Sequence[str]) -> list[Claim] | None:
     """The claims about a system and those of a user's file; None for the paper's."""
-    from scansnap.claims.systems import claims_of_system
-    from scansnap.claims.verify import claims_of, read_claims
+    from scansnap.claims.catalog import claims_about, claims_of
+    from scansnap.claims.verify import read_claims
     from scansnap.validation.user_code import run_user_file
 
     own = None
     if file is not None:  # a file with a system need not define claims
         own = read_claims(file) if system is None else claims_of(run_user_file(file))
     choice = choose_system(system, None, settings)
-    return own if choice is None else [*claims_of_system(choice.system), *(own or ())]
+    return own if choice is None else [*claims_about(choice.system), *(own or ())]
 
 
 class _RowPrinter:

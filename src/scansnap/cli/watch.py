@@ -135,9 +135,9 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool) -> None:
     from scansnap.monitor.verdicts import by_kind, headline, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
-        from scansnap.report.watch_page import write_opened
+        from scansnap.report.watch_page import write_watch_page
 
-        write_opened(page, snapshots)
+        write_watch_page(page, snapshots)
     _, missing = split_missing(snapshots)
     if json:
         facts = {

@@ -121,7 +121,7 @@ class FigureRecipe:
         Its options are those of the runs that it was made from, if `prepare` left them there, and those of `prepare`;
         the time includes that of any `runs` given.
         """
-        from scansnap.results.dataset import attributes
+        from scansnap.storage.provenance import attributes
 
         self.check_options(*options)
         began = time.perf_counter()

@@ -3,7 +3,7 @@
 Common tokens *have lost* attention from the first record after which their share, averaged over classes, stays at least
 `SCAN_SHARE` below its start.  The *winner* of a class is the token it attends to most at the end; another token that
 has nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed*
-if one of them did not stay where it was (`metrics.py`).  Patterns are those of each class, layer and head.
+if one of them did not stay where it was (`runtime/snap.py`).  Patterns are those of each class, layer and head.
 
 If classes share every token, none is distinct.  The story is then about the tokens that a class does not favor
 (`measure.favored`), and it begins with the most distinct tokens.
@@ -23,7 +23,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.results.measure import distinctness, favored, favored_entropy, record_dimension, snaps, top_k_mass
-from scansnap.results.metrics import STAYED
+from scansnap.runtime.snap import MAX_LATER_MOVEMENT
 
 SCAN_SHARE = 0.01
 """The share of attention that common tokens must lose to have scanned."""
@@ -136,7 +136,7 @@ class Story:
                 return f"attention snapped {when} ({moved} of it moved after that)"
             return (
                 f"attention slowed {when} but did not snap: {self.moved_since:.0%} of it moved after that, more than "
-                f"{STAYED:.0%} of the {self.moved_until:.0%} before"
+                f"{MAX_LATER_MOVEMENT:.0%} of the {self.moved_until:.0%} before"
             )
         if self.frozen:
             return f"{self.frozen} of {self.patterns} patterns have snapped"
@@ -173,7 +173,7 @@ def _story(
     is_moving, has_slowed = status == "not yet", np.isfinite(step)
     has_snapped = bool(has_slowed.any()) and not bool(is_moving.any())
     if has_snapped:
-        left = has_slowed & (since > STAYED * until)
+        left = has_slowed & (since > MAX_LATER_MOVEMENT * until)
         telling = int(np.nanargmax(np.where(left, since, np.nan) if left.any() else since))
     else:
         telling = int(np.argmax(is_moving if is_moving.any() else ~has_slowed))

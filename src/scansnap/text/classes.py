@@ -10,17 +10,17 @@ over the most frequent tokens l.  Both sums run over the classes and tokens that
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.text.corpus import Corpus
-from scansnap.text.counts import TextCounts, largest
+from scansnap.text.counts import CountOptions, TextCounts, largest
 from scansnap.validation.argument_types import ArgumentType, read_number
 from scansnap.validation.checks import integer, is_list
-from scansnap.validation.options import Options, from_names, option, options_as_kwargs
+from scansnap.validation.options import from_names, option, options_as_kwargs
 from scansnap.validation.validate import validated
 
 
@@ -40,19 +40,6 @@ class QueriesType(ArgumentType):
 
     def plain(self, value: Any) -> Any:
         return value if isinstance(value, int) else list(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountOptions(Options):
-    """What is counted."""
-
-    window: int = field(
-        default=35,
-        metadata=option("Tokens in a window: the query and those before it that count.", least=2, most=10**6),
-    )
-    split: Literal["train", "valid", "test", "all"] = field(
-        default="all", metadata=option("The part of the text that is counted.")
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.cache import cached_folder
-from scansnap.text.texts import Text, find_text
+from scansnap.text.texts import SplitText, find_text
 from scansnap.text.tokenizers import (
-    GLUED,
     NOTABLE_SHARE,
     PROSE,
     SPLITS,
@@ -33,6 +32,7 @@ from scansnap.text.tokenizers import (
     WORDS,
     Tokenizer,
     WordTokenizer,
+    ends_in_sign,
     find_tokenizer,
     frequent_words,
     load_tokenizer,
@@ -193,7 +193,7 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
     """What to know about a text before you believe its numbers."""
     if not isinstance(tokenizer, WordTokenizer):
         return
-    share, word = tokenizer.share_of(UNSPACED)
+    share, word = tokenizer.share_of(UNSPACED.search)
     if share > NOTABLE_SHARE:
         what = (
             "each character is a token, and words are not found"
@@ -205,15 +205,15 @@ def _doubts(tokenizer: Tokenizer) -> Iterator[str]:
             f"Thai, ...): {what}."
         )
         return
-    share, word = tokenizer.share_of(GLUED)
+    share, word = tokenizer.share_of(ends_in_sign)
     if share > NOTABLE_SHARE and tokenizer.name == WORDS:
         yield (
             f"{share:.0%} of the types end in a punctuation mark, as '{printable(word, 40)}': the tokenizer '{PROSE}' "
-            f"splits such marks off (--tokenizer {PROSE}, and a new --output if you count)."
+            f"splits such marks off (--tokenizer {PROSE})."
         )
 
 
-def _fill(folder: Path, text: Text, tokenizer: Tokenizer, progress: bool | None) -> None:
+def _fill(folder: Path, text: SplitText, tokenizer: Tokenizer, progress: bool | None) -> None:
     """Write the tokenizer and the ids of each split to a folder."""
     with progress_bar(f"reading {text.name}", sum(text.sizes.values()), progress) as show:
         tokenizer.save(folder)

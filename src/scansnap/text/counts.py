@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,25 @@ from scansnap.runtime.errors import InputError
 from scansnap.text.corpus import Corpus
 from scansnap.text.tokenizers import frequent_words
 from scansnap.validation.checks import integer
+from scansnap.validation.options import Options, option
 
 ALL_SPLITS = "all"
 
 PART_EVENTS = 2**22
 """Contextual tokens that are sorted at once; more if a single pair of a query and a next token has more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountOptions(Options):
+    """What is counted."""
+
+    window: int = field(
+        default=35,
+        metadata=option("Tokens in a window: the query and those before it that count.", least=2, most=10**6),
+    )
+    split: Literal["train", "valid", "test", "all"] = field(
+        default="all", metadata=option("The part of the text that is counted.")
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +61,7 @@ class QueryCounts:
     next_counts: NDArray[np.int64] = field(repr=False)
     """c(m, n), for each of `next_tokens`."""
     _windows: NDArray[np.int32] = field(repr=False)
-    """A view of the text: the contextual tokens of the window that ends at each of its positions; `vocab_size` stands for none."""
+    """A view of the text: the contextual tokens of each position; `vocab_size` stands for none."""
     _positions: NDArray[np.int64] = field(repr=False)
     """The rows of `_windows` in which the query occurs, sorted by next token."""
 
@@ -62,8 +77,8 @@ class QueryCounts:
         rows = [np.arange(stops[i] - self.next_counts[i], stops[i]) for i in places]
         positions = self._positions[np.concatenate([np.empty(0, np.int64), *rows])]
         base = self.vocab_size + 1  # `vocab_size` stands before the start of a text
-        dtype = np.int32 if len(places) * base < 2**31 else np.int64
-        first_keys = np.repeat(np.arange(len(places), dtype=dtype) * dtype(base), self.next_counts[places])
+        dtype = np.dtype("int32" if len(places) * base < 2**31 else "int64")
+        first_keys = np.repeat(base * np.arange(len(places), dtype=dtype), self.next_counts[places])
         ends = np.cumsum(self.next_counts[places]) * self._windows.shape[1]  # events
         keys, counts = [np.empty(0, dtype)], [np.empty(0, np.int64)]
         for part in self._parts(ends):

@@ -1,36 +1,39 @@
-"""Where texts and labeled rows come from: files, folders, and tables in memory.  `corpus` and `shortcuts` share it.
+"""Where texts come from: files, folders, and tables in memory.
 
 - Plain text: .txt, .text, .tokens, .raw, .md.
-- Tables: .csv, .tsv, .jsonl, .ndjson, .json (one object per line), .parquet, .pq, .arrow (as `datasets` saves them).
-- Text files and text tables may be compressed (.gz, .zst, .bz2).  Their encoding is the one you state, else the one
+- A column of a table: .csv, .tsv, .jsonl, .ndjson, .json (one object per line), .parquet, .pq, .arrow (as `datasets`
+  saves them).
+- Text files, CSV and JSON lines may be compressed (.gz, .bz2, .zst).  Their encoding is the one you state, else the one
   that a byte order mark shows (UTF-8, UTF-16), else UTF-8.
 - A folder is read recursively, in order of the files' paths.  Hidden files are not read; files of other formats are
   listed in `skipped`.
 - In memory: pandas, Polars and Arrow tables, Hugging Face data sets, a dict of lists, a list of dicts.
 
-CSV and JSON lines are parsed by Python's own modules: they name the line of a malformed row, which Arrow's do not.
+CSV and JSON lines are parsed by Python's own modules, which need no package and name the line of a malformed row.
+Parquet, Arrow and .zst need pyarrow, which is imported when such a file is read.
 """
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import contextlib
 import csv
+import gzip
 import io
 import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from scansnap.runtime.errors import InputError, brief, count_items, printable, unknown
-from scansnap.validation.checks import expand_user
+from scansnap.runtime.machine import import_optional
 
 FORMATS = {
     **dict.fromkeys((".txt", ".text", ".tokens", ".raw", ".md"), "text"),
@@ -39,7 +42,7 @@ FORMATS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     ".arrow": "arrow",
 }
-COMPRESSED = (".gz", ".zst", ".bz2")
+COMPRESSED = (".gz", ".bz2", ".zst")
 BINARY = (".xlsx", ".xls", ".ods", ".docx", ".doc", ".odt", ".pptx", ".pdf", ".zip", ".tar", ".pkl", ".npy")
 """Files that are never read as plain text; those with other unknown endings are."""
 
@@ -47,89 +50,71 @@ TABLES = ("csv", "json", "parquet", "arrow")
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 DELIMITERS = ",\t;|"
-LONGEST_FIELD = 2**22
-"""Characters in a field of a CSV file; a longer one has a quotation mark that is never closed."""
+FIELD_CHARACTERS = 2**22
+"""The most characters in a field of a CSV file; a longer one has a quotation mark that is never closed."""
 
 PIECE = 2**18
 """The longest piece of text in memory at once, in characters."""
 
-MOST_MALFORMED = 0.01
+MALFORMED_SHARE = 0.01
 """The largest share of malformed rows with which a table is still read."""
 
-LISTED = 5
+REPORTED_PLACES = 5
 """Rows that a report names for each reason."""
 
-NAMED_BY = 1000
+HEADING_ROWS = 1000
 """The first rows of JSON lines or a list of dicts, whose names are its columns."""
 
 METADATA = ("dataset_info.json", "dataset_dict.json", "state.json", "manifest.json")
 """Files that Hugging Face `datasets` and this package write beside the data."""
 
 
-class Malformed(NamedTuple):
-    """A row that its format does not allow, and the lines that it takes."""
-
-    reason: str
-    lines: int = 1
-
-
 class Row(NamedTuple):
-    """Where a row is, and its values."""
+    """A row of a table: where it is, and the value of one column, or why its format does not allow it."""
 
     place: str
-    values: tuple[Any, ...] | Malformed
+    value: Any
+    problem: str = ""
+    lines: int = 1
+    """How many lines a malformed row takes."""
 
 
 @dataclass
 class RowReport:
-    """How many rows were used, and which were left out or used with a doubt, by reason."""
+    """How many rows were used, and which were skipped, by reason."""
 
     used: int = 0
     malformed: int = 0
-    left_out: dict[str, list[Any]] = field(default_factory=dict)  # reason: [count, first places]
-    noted: dict[str, list[Any]] = field(default_factory=dict)
+    skipped: dict[str, list[Any]] = field(default_factory=dict)  # reason: [count, first places]
 
-    @property
-    def num_left_out(self) -> int:
-        """Rows that are not used."""
-        return sum(count for count, _ in self.left_out.values())
-
-    def leave_out(self, row: Row, reason: str) -> None:
-        """Count a row that is not used."""
-        lines = 1
-        if isinstance(row.values, Malformed):
-            lines = row.values.lines
-            self.malformed += lines
-        _note(self.left_out, reason, row.place, lines)
-
-    def note(self, row: Row, remark: str) -> None:
-        """Count a row that is used with a doubt."""
-        _note(self.noted, remark, row.place, 1)
+    def text_of(self, row: Row, column: str) -> str:
+        """The row's text, ending in one newline; empty, with the reason noted, if the row has none."""
+        if not row.problem and isinstance(row.value, str) and row.value.strip():
+            self.used += 1
+            return row.value.replace("\r\n", "\n").rstrip("\n") + "\n"
+        self.malformed += row.lines if row.problem else 0
+        entry = self.skipped.setdefault(row.problem or f"no text in '{column}'", [0, []])
+        entry[0] += row.lines
+        if len(entry[1]) < REPORTED_PLACES:
+            entry[1].append(row.place)
+        return ""
 
     def sentences(self) -> list[str]:
         """One sentence for each reason."""
-        said = []
-        for reasons, verdict in ((self.left_out, "left out"), (self.noted, "used all the same")):
-            for reason, (count, places) in reasons.items():
-                listed = "; ".join(places) + ("; ..." if count > len(places) else "")
-                said.append(f"{count_items(count, 'row')} {verdict}: {reason} ({listed}).")
-        return said
+        return [
+            f"{count_items(count, 'row')} left out: {reason} "
+            f"({'; '.join(places) + ('; ...' if count > len(places) else '')})."
+            for reason, (count, places) in self.skipped.items()
+        ]
 
     def refuse_malformed(self, name: str) -> None:
         """Raise an `InputError` if too many rows are malformed."""
-        total = self.used + self.num_left_out
-        if self.malformed > MOST_MALFORMED * total:
+        total = self.used + sum(count for count, _ in self.skipped.values())
+        if self.malformed > MALFORMED_SHARE * total:
             raise InputError(
-                f"{self.malformed:,} of {total:,} rows of {name} are malformed, more than {MOST_MALFORMED:.0%}: repair "
-                f"or remove them. {' '.join(self.sentences())}"
+                f"{self.malformed:,} of {total:,} rows of {name} are malformed, more than {MALFORMED_SHARE:.0%}: "
+                f"repair or remove them. {' '.join(self.sentences())}"
             )
-
-
-def _note(reasons: dict[str, list[Any]], reason: str, place: str, count: int) -> None:
-    entry = reasons.setdefault(reason, [0, []])
-    entry[0] += count
-    if len(entry[1]) < LISTED:
-        entry[1].append(place)
 
 
 @dataclass(frozen=True)
@@ -166,21 +151,28 @@ class DataFile:
             with self._text() as file:
                 return self._csv_columns(file.readline())[1]
         if self.format == "json":
-            return _names(row.values[0] for row in self._json_rows(()))
-        return [] if self.format == "text" else list(self._arrow_schema().names)
+            return _names(row.value for row in self._json_records())
+        if self.format == "text":
+            return []
+        with self._arrow() as file:
+            return list((file.schema_arrow if self.format == "parquet" else file.schema).names)
 
-    def rows(self, columns: Sequence[str]) -> Iterator[Row]:
-        """Its rows, with the values of these columns; a name such as review.body leads into nested objects."""
+    def rows(self, column: str) -> Iterator[Row]:
+        """Its rows, with the values of a column; a name such as review.body leads into nested objects."""
+        if self.format == "csv":
+            return self._csv_rows(column)
         if self.format == "json":
-            return self._json_rows(columns)
-        return self._csv_rows(columns) if self.format == "csv" else self._arrow_rows(columns)
+            return (
+                row if row.problem else row._replace(value=_field(row.value, column)) for row in self._json_records()
+            )
+        return self._arrow_rows(column)
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """Refuse names that are not among the columns."""
+    def check_column(self, column: str) -> None:
+        """Refuse a name that is not among the columns."""
         names = self.columns()
         if not names and self.format != "json":
-            raise InputError(f"{self.path} has no columns: give a table with {' and '.join(columns)}.")
-        _check_columns(self.path, names, columns, is_nested=self.format != "csv")
+            raise InputError(f"{self.path} has no columns: give a table with a column {column}.")
+        _check_column(self.path, names, column, is_nested=self.format != "csv")
 
     def words_of_path(self, root: Path) -> set[str]:
         """The words in the names of the file and of its folders below `root`."""
@@ -216,11 +208,12 @@ class DataFile:
             raise InputError(f"cannot read {printable(str(self.path), 300)} ({brief(error)}).") from None
 
     def _bytes(self) -> Any:
-        if self.path.suffix.lower() in COMPRESSED:
-            import pyarrow as pa
-
-            return pa.input_stream(str(self.path), compression="detect")
-        return self.path.open("rb")
+        suffix = self.path.suffix.lower()
+        if suffix == ".zst":
+            return _pyarrow(f"{self.path.name} (.zst)").input_stream(str(self.path), compression="zstd")
+        if suffix == ".gz":
+            return gzip.open(self.path)
+        return bz2.open(self.path) if suffix == ".bz2" else self.path.open("rb")
 
     def _csv_columns(self, heading: str) -> tuple[str, list[str]]:
         """The delimiter that separates most names in the first line, and the names."""
@@ -228,35 +221,34 @@ class DataFile:
         names = next(csv.reader([heading.rstrip("\r\n")], delimiter=delimiter), [])
         return delimiter, [name.strip() for name in names]
 
-    def _csv_rows(self, columns: Sequence[str]) -> Iterator[Row]:
+    def _csv_rows(self, column: str) -> Iterator[Row]:
         with self._text() as file:
             delimiter, names = self._csv_columns(file.readline())
-            chosen = [names.index(column) for column in columns]
-            before = csv.field_size_limit(LONGEST_FIELD)
+            chosen = names.index(column)
+            before = csv.field_size_limit(FIELD_CHARACTERS)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             try:
                 while True:
                     first = reader.line_num
+                    problem, values = "", []
                     try:
                         values = next(reader)
                     except StopIteration:
                         return
                     except csv.Error as error:
-                        why: tuple[Any, ...] | Malformed = Malformed(f"not CSV ({error})", reader.line_num - first)
+                        problem = f"not CSV ({error})"
                     else:
                         if not values:  # a blank line is no row
                             continue
-                        why = (
-                            tuple(values[i] for i in chosen)
-                            if len(values) == len(names)
-                            else Malformed(f"not {len(names)} fields", reader.line_num - first)
-                        )
-                    yield Row(self._place("line", first + 2), why)
+                        if len(values) != len(names):
+                            problem = f"not {len(names)} fields"
+                    value = None if problem else values[chosen]
+                    yield Row(self._place("line", first + 2), value, problem, reader.line_num - first)
             finally:
                 csv.field_size_limit(before)
 
-    def _json_rows(self, columns: Sequence[str]) -> Iterator[Row]:
-        """The values of columns, or the whole objects if there are none."""
+    def _json_records(self) -> Iterator[Row]:
+        """Whole objects."""
         with self._text() as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
@@ -267,20 +259,18 @@ class DataFile:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
                     record = None
-                values: tuple[Any, ...] | Malformed = Malformed("not a JSON object")
-                if isinstance(record, dict):
-                    values = _values(record, columns) if columns else (record,)
-                yield Row(self._place("line", number), values)
+                problem = "" if isinstance(record, dict) else "not a JSON object"
+                yield Row(self._place("line", number), record, problem)
 
     # --- Arrow and Parquet --------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _arrow(self) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyarrow import parquet
-
+        pa = _pyarrow(f"{self.path.name} (.{self.format})")
         try:
             if self.format == "parquet":
+                from pyarrow import parquet
+
                 with parquet.ParquetFile(self.path) as file:
                     yield file
             else:
@@ -289,88 +279,64 @@ class DataFile:
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"cannot read {self.path} as {self.format} ({brief(error)}): give another file.") from None
 
-    def _arrow_schema(self) -> Any:
-        with self._arrow() as file:
-            return file.schema_arrow if self.format == "parquet" else file.schema
-
-    def _arrow_rows(self, columns: Sequence[str]) -> Iterator[Row]:
-        schema = self._arrow_schema()
-        tops = _top_columns(schema.names, columns)
-        names_of = _label_names(schema.metadata or {})
+    def _arrow_rows(self, column: str) -> Iterator[Row]:
+        top = _top(column, self.columns())
         number = 0
         with self._arrow() as file:
-            for batch in file.iter_batches(2**12, columns=tops) if self.format == "parquet" else file:
-                for record in batch.select(tops).to_pylist():
+            for batch in file.iter_batches(2**12, columns=[top]) if self.format == "parquet" else file:
+                for record in batch.select([top]).to_pylist():
                     number += 1
-                    yield Row(self._place("row", number), _values(record, columns, names_of))
+                    yield Row(self._place("row", number), _field(record, column))
 
 
-def _label_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
-    """The names of class labels that Hugging Face stores in the metadata of a table, by column."""
-    info = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {})
-    features = info.get("features", {})
-    return {name: about["names"] for name, about in features.items() if isinstance(about, dict) and "names" in about}
+def _pyarrow(what: str) -> Any:
+    return import_optional("pyarrow", what=what, package="pyarrow", extra="text", instead="give plain text")
 
 
-def _values(
-    record: Mapping[str, Any], columns: Sequence[str], names_of: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> tuple[Any, ...]:
-    """The values of columns in a record; class labels by their names, and None for -1, which means no label."""
-    values = [field_of(record, column) for column in columns]
-    for i, column in enumerate(columns):
-        if column in names_of and isinstance(values[i], int):
-            names = names_of[column]
-            values[i] = names[values[i]] if 0 <= values[i] < len(names) else None
-    return tuple(values)
+def _top(column: str, names: Iterable[str]) -> str:
+    """The column to read for a column, which may be a field of nested objects."""
+    return column if column in names else column.partition(".")[0]
 
 
-def _top_columns(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns to read for some columns, which may be fields of nested objects."""
-    return list(dict.fromkeys(name if name in names else name.partition(".")[0] for name in columns))
-
-
-def field_of(record: Mapping[str, Any], path: str) -> Any:
+def _field(record: Mapping[str, Any], path: str) -> Any:
     """The value of a field, or of a field of a nested object; None if there is none."""
     if path in record:
         return record[path]
     first, dot, rest = path.partition(".")
     inner = record.get(first)
-    return field_of(inner, rest) if dot and isinstance(inner, Mapping) else None
+    return _field(inner, rest) if dot and isinstance(inner, Mapping) else None
 
 
 def _names(records: Iterable[Any]) -> list[str]:
     """The names in the first records that are objects, in their order."""
-    first = (record for record in islice(records, NAMED_BY) if isinstance(record, Mapping))
+    first = (record for record in islice(records, HEADING_ROWS) if isinstance(record, Mapping))
     return list(dict.fromkeys(name for record in first for name in record))
 
 
-def _check_columns(where: object, names: Sequence[str], columns: Sequence[str], *, is_nested: bool = True) -> None:
-    for column in columns if names else ():  # without names there are no rows, or malformed ones: told later
-        if column not in names and not (is_nested and column.partition(".")[0] in names):
-            raise unknown(f"column of {where}", column, names)
+def _check_column(where: object, names: list[str], column: str, *, is_nested: bool = True) -> None:
+    # without names there are no rows, or malformed ones, which are reported later
+    if names and column not in names and not (is_nested and column.partition(".")[0] in names):
+        raise unknown(f"column of {where}", column, names)
 
 
 @dataclass(frozen=True)
-class MemoryRows:
-    """Rows in memory: a table of pandas, Polars or Arrow, a data set, a dict of lists, or an iterable of dicts."""
+class MemoryTable:
+    """A table in memory: of pandas, Polars or Arrow, a data set, a dict of lists, or an iterable of dicts."""
 
     content: Any
     names: list[str]
-    is_table: bool
+    has_columns: bool
     """Whether the content has columns; otherwise each of its rows has names."""
 
     @classmethod
-    def of(cls, content: Any, split: str | None = None) -> MemoryRows:
-        """The rows of some content, or of one of its splits."""
-        columns = content.values() if isinstance(content, Mapping) else ()
-        if not all(isinstance(column, list | tuple | np.ndarray) for column in columns):
-            if split is None and len(content) > 1:
+    def of(cls, content: Any) -> MemoryTable:
+        """The rows of some content."""
+        if isinstance(content, Mapping) and not all(
+            isinstance(column, list | tuple | np.ndarray) for column in content.values()
+        ):
+            if len(content) > 1:
                 raise InputError(f"the rows have the splits {', '.join(map(str, content))}: choose one of them.")
-            if split is not None and split not in content:
-                raise unknown("split", split, [str(key) for key in content])
-            content = content[split] if split is not None else next(iter(content.values()))
-        elif split is not None:
-            raise InputError(f"split is '{split}' but the rows have no splits: leave it out.")
+            (content,) = content.values()
         names = list(content) if isinstance(content, Mapping) else getattr(content, "column_names", None)
         names = names if names is not None else getattr(content, "columns", None)
         if names is not None:
@@ -380,26 +346,22 @@ class MemoryRows:
             raise InputError(f"the rows are {type(content).__name__}{why}: give a list of dicts, a table, or a file.")
         return cls(content, _names(content), False)
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """Refuse names that are not among the columns."""
+    def check_column(self, column: str) -> None:
+        """Refuse a name that is not among the columns."""
         if not self.names and next(iter(self.content), None) is not None:
             kind = type(self.content).__name__
-            raise InputError(f"the rows are {kind}, without columns: give a table with {' and '.join(columns)}.")
-        _check_columns("the rows", self.names, columns)
+            raise InputError(f"the rows are {kind}, without columns: give a table with a column {column}.")
+        _check_column("the rows", self.names, column)
 
-    def rows(self, columns: Sequence[str]) -> Iterator[Row]:
-        """Its rows, with the values of these columns."""
-        features = getattr(self.content, "features", None) or {}
-        names_of = {name: feature.names for name, feature in features.items() if hasattr(feature, "names")}
-        for number, record in enumerate(self._records(columns) if self.is_table else self.content, 1):
-            is_row = isinstance(record, Mapping)
-            yield Row(f"row {number:,}", _values(record, columns, names_of) if is_row else Malformed("not a dict"))
-
-    def _records(self, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        tops = _top_columns(self.names, columns)
-        for values in zip(*(self.content[top] for top in tops), strict=True):
-            plain = (value.as_py() if hasattr(value, "as_py") else value for value in values)
-            yield dict(zip(tops, plain, strict=True))
+    def rows(self, column: str) -> Iterator[Row]:
+        """Its rows, with the values of a column."""
+        top = _top(column, self.names)
+        values = self.content[top] if self.has_columns else self.content
+        for number, value in enumerate(values, 1):
+            plain = value.as_py() if hasattr(value, "as_py") else value
+            record = {top: plain} if self.has_columns else plain
+            problem = "" if isinstance(record, Mapping) else "not a dict"
+            yield Row(f"row {number:,}", None if problem else _field(record, column), problem)
 
 
 @dataclass(frozen=True)
@@ -411,11 +373,12 @@ class FoundFiles:
 
     def sentence(self) -> str:
         """How many files were read and skipped."""
-        said = f"{count_items(len(self.files), 'file')} read"
+        sentence = f"{count_items(len(self.files), 'file')} read"
         if self.skipped:
-            listed = ", ".join(printable(name, 60) for name in self.skipped[:LISTED])
-            said += f", {len(self.skipped):,} skipped ({listed}{', ...' * (len(self.skipped) > LISTED)})"
-        return said
+            names = ", ".join(printable(name, 60) for name in self.skipped[:REPORTED_PLACES])
+            more = ", ..." * (len(self.skipped) > REPORTED_PLACES)
+            sentence += f", {len(self.skipped):,} skipped ({names}{more})"
+        return sentence
 
 
 def find_files(path: Path, formats: Sequence[str], encoding: str | None = None) -> FoundFiles:
@@ -440,42 +403,3 @@ def find_files(path: Path, formats: Sequence[str], encoding: str | None = None) 
 def _format_of(path: Path) -> str | None:
     stem = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return FORMATS.get(stem.suffix.lower())
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows with named columns, which can be read repeatedly, always in the same order."""
-
-    name: str
-    columns: tuple[str, ...]
-    sources: tuple[DataFile | MemoryRows, ...]
-    found: FoundFiles | None = None
-
-    def rows(self) -> Iterator[Row]:
-        """Every row, from the first."""
-        return chain.from_iterable(source.rows(self.columns) for source in self.sources)
-
-
-def open_table(
-    source: object, columns: Sequence[str], *, split: str | None = None, encoding: str | None = None
-) -> Table:
-    """The rows of a file, of the files of a folder, or in memory."""
-    if isinstance(source, str | Path):
-        path = expand_user("source", source)
-        if not path.exists():
-            raise InputError(f"there is no file at {path}: give a file or a folder of {', '.join(FORMATS)}.")
-        found = find_files(path, TABLES, encoding)
-        if split is not None:
-            found = FoundFiles(
-                tuple(file for file in found.files if split in file.words_of_path(path.parent)), found.skipped
-            )
-            if not found.files:
-                raise InputError(f"split is '{split}', but no file of {path} is named so: leave it out.")
-        if not found.files:
-            raise InputError(f"{path} contains no table: give files that end in {', '.join(FORMATS)}.")
-        table = Table(path.resolve().name, tuple(columns), found.files, found)
-    else:
-        table = Table(f"a {type(source).__name__}", tuple(columns), (MemoryRows.of(source, split),))
-    for own in table.sources:
-        own.check_columns(columns)
-    return table

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.runtime.errors import InputError, brief, printable, unknown
+from scansnap.runtime.machine import import_optional
 from scansnap.storage.cache import cached_folder
 from scansnap.text.example import example_stories
 from scansnap.text.sources import (
@@ -24,8 +25,7 @@ from scansnap.text.sources import (
     TABLES,
     DataFile,
     FoundFiles,
-    Malformed,
-    MemoryRows,
+    MemoryTable,
     RowReport,
     find_files,
 )
@@ -49,7 +49,7 @@ HELD_OUT = 20
 """One part in this many of a text without splits is held out for validation."""
 
 
-class Text:
+class SplitText:
     """A text and its splits, each as files or rows in reading order, which was read once.
 
     `hold_out` cuts `valid` off the end of `train`.
@@ -58,7 +58,7 @@ class Text:
     def __init__(
         self,
         name: str,
-        sources: Mapping[str, tuple[DataFile | MemoryRows, ...]],
+        sources: Mapping[str, tuple[DataFile | MemoryTable, ...]],
         found: FoundFiles,
         column: str | None = None,
         hold_out: bool = False,
@@ -100,14 +100,9 @@ class Text:
                 assert isinstance(source, DataFile)
                 yield from source.pieces()
                 continue
-            for row in source.rows([self._column]):
-                if isinstance(row.values, Malformed):
-                    report.leave_out(row, row.values.reason)
-                elif not isinstance(row.values[0], str) or not row.values[0].strip():
-                    report.leave_out(row, f"no text in '{self._column}'")
-                else:
-                    report.used += 1
-                    yield row.values[0].replace("\r\n", "\n").rstrip("\n") + "\n"
+            for row in source.rows(self._column):
+                if piece := report.text_of(row, self._column):
+                    yield piece
 
     def _part(self, pieces: Iterator[str], size: int, is_valid: bool) -> Iterator[str]:
         """The pieces before the cut, or those from the cut on."""
@@ -145,7 +140,9 @@ def _weight(piece: str) -> int:
     return 0 if piece.isspace() else len(piece)
 
 
-def find_text(source: object, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True) -> Text:
+def find_text(
+    source: object, *, column: str | None = None, encoding: str | None = None, hold_out: bool = True
+) -> SplitText:
     """The text with a name in `NAMES`, at a path, or in memory; a local folder called `example` is `./example`.
 
     `column` names the texts of a table.
@@ -153,8 +150,8 @@ def find_text(source: object, *, column: str | None = None, encoding: str | None
     if not isinstance(source, str | Path):
         return _text_in_memory(source, column, hold_out)
     if source == EXAMPLE and isinstance(source, str):
-        stories = {split: (MemoryRows.of({"text": texts}),) for split, texts in example_stories().items()}
-        return Text(EXAMPLE, stories, FoundFiles(()), "text")
+        stories = {split: (MemoryTable.of({"text": texts}),) for split, texts in example_stories().items()}
+        return SplitText(EXAMPLE, stories, FoundFiles(()), "text")
     if isinstance(source, str) and source in WIKITEXT:
         folder = cached_folder("text", source, lambda folder: _fetch_wikitext(source, folder))
         return _text_at(folder, source, None, None, hold_out)
@@ -175,29 +172,29 @@ def find_text(source: object, *, column: str | None = None, encoding: str | None
     raise unknown("text", source, [*NAMES, "a path"])
 
 
-def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> Text:
+def _text_in_memory(source: Any, column: str | None, hold_out: bool) -> SplitText:
     """A column of a table, or strings."""
-    rows = MemoryRows.of(source)
+    rows = MemoryTable.of(source)
     if column is None and rows.names:
         raise InputError(f"the text is a table: name the column of its texts (text), one of {', '.join(rows.names)}.")
     if column is None:
-        rows, column = MemoryRows.of({"text": list(source)}), "text"
-    rows.check_columns([column])
+        rows, column = MemoryTable.of({"text": list(source)}), "text"
+    rows.check_column(column)
     split = "train" if hold_out else "all"
-    return Text(f"a {type(source).__name__}", {split: (rows,)}, FoundFiles(()), column, hold_out)
+    return SplitText(f"a {type(source).__name__}", {split: (rows,)}, FoundFiles(()), column, hold_out)
 
 
 def _fetch_wikitext(name: str, folder: Path) -> None:
     """Write train.txt, validation.txt and test.txt."""
+    datasets = import_optional(
+        "datasets",
+        what=f"the download of {name}",
+        package="Hugging Face datasets",
+        extra="text",
+        instead="give the path of a folder with it",
+    )
     try:
-        from datasets import load_dataset
-    except ImportError:
-        raise InputError(
-            f"{name} is downloaded with Hugging Face datasets, which is not installed: run pip install '.[text]' "
-            "in your clone of scansnap, or give the path of a folder with it."
-        ) from None
-    try:
-        content = load_dataset(WIKITEXT_REPOSITORY, WIKITEXT[name])
+        content = datasets.load_dataset(WIKITEXT_REPOSITORY, WIKITEXT[name])
     except Exception as error:  # of many types: no network, no such dataset, no space
         raise InputError(f"{name} cannot be downloaded ({brief(error)}): give the path of a folder with it.") from None
     for split in ("train", "validation", "test"):
@@ -207,7 +204,7 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
                 file.writelines(row.rstrip("\n") + "\n" for row in rows["text"])
 
 
-def _text_at(path: Path, name: str, column: str | None, encoding: str | None, hold_out: bool) -> Text:
+def _text_at(path: Path, name: str, column: str | None, encoding: str | None, hold_out: bool) -> SplitText:
     found = find_files(path, ("text",) if column is None else TABLES, encoding)
     if column is None and (table := _table_among(path, found)) is not None:
         raise InputError(
@@ -217,7 +214,7 @@ def _text_at(path: Path, name: str, column: str | None, encoding: str | None, ho
         raise InputError(f"{path} contains no text: give one with files that end in {', '.join(FORMATS)}.")
     for file in found.files:
         if column is not None:
-            file.check_columns([column])
+            file.check_column(column)
     by_split: dict[str, list[DataFile]] = {}
     for file in found.files:
         words = file.words_of_path(path) if path.is_dir() else set()
@@ -225,10 +222,10 @@ def _text_at(path: Path, name: str, column: str | None, encoding: str | None, ho
         by_split.setdefault(split, []).append(file)
     splits = {split: tuple(by_split[split]) for split in SPLITS if split in by_split}
     if "train" not in splits or len(splits) == 1:
-        return Text(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
+        return SplitText(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
     others = tuple(str(file.path.relative_to(path)) for file in by_split.get("", ()))
     found = FoundFiles(tuple(file for files in splits.values() for file in files), found.skipped + others)
-    return Text(name, splits, found, column, hold_out and "valid" not in splits)
+    return SplitText(name, splits, found, column, hold_out and "valid" not in splits)
 
 
 def _table_among(path: Path, found: FoundFiles) -> DataFile | None:

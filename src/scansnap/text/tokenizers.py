@@ -14,6 +14,7 @@ A tokenizer is saved as plain files in a folder: its type and name in `tokenizer
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -30,14 +31,11 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
 from scansnap.runtime.errors import InputError, brief
+from scansnap.runtime.machine import import_optional
 from scansnap.validation.checks import expand_user, integer
-
-_WORD_OR_SIGN = regex.compile(r"\b\S.*?\b|\S", regex.WORD | regex.DOTALL | regex.V1)
-"""What stands between two word boundaries, unless it is white space."""
 
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
 """A name on the hub: that of a model, after its owner's if it has one."""
@@ -47,14 +45,14 @@ UNKNOWN = "<unk>"
 WORDS, PROSE = "words", "prose"
 """The names of the tokenizations into words: between white space, and with signs split off."""
 
-GLUED = regex.compile(r"\w[^\w\s]+$")
-"""A word with a sign at its end."""
-
-UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
-"""Characters of scripts that put no spaces between words."""
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Characters of scripts that put no spaces between words: Thai, Lao, Myanmar, Khmer, Hiragana, Han."""
 
 NOTABLE_SHARE = 0.1
-"""From this share of such word types on, the user is told; WikiText-2 has 0.003 glued words."""
+"""From this share of such word types on, a report warns; WikiText-2 has 0.003 words with a sign at their end."""
 
 FORMAT = 1
 INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"
@@ -148,9 +146,9 @@ class WordTokenizer(Tokenizer):
         (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
         return self.name
 
-    def share_of(self, pattern: regex.Pattern[str]) -> tuple[float, str]:
-        """The share of types in which a pattern is found, and the most frequent of these."""
-        found = [word for word in self.vocabulary if word not in (LINE_END, UNKNOWN) and pattern.search(word)]
+    def share_of(self, is_such: Callable[[str], object]) -> tuple[float, str]:
+        """The share of types for which something is true, and the most frequent of these."""
+        found = [word for word in self.vocabulary if word not in (LINE_END, UNKNOWN) and is_such(word)]
         return len(found) / self.vocab_size, next(iter(found), "")
 
 
@@ -170,13 +168,13 @@ class HuggingFaceTokenizer(Tokenizer):
     @classmethod
     def find(cls, source: str | Path) -> HuggingFaceTokenizer:
         """From a tokenizer.json file, a folder with one, or the name of a model on the Hugging Face hub."""
-        try:
-            from tokenizers import Tokenizer as Fast
-        except ImportError:
-            raise InputError(
-                f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
-                f"run pip install '.[text]' in your clone of scansnap, or choose '{WORDS}'."
-            ) from None
+        Fast = import_optional(
+            "tokenizers",
+            what=f"the tokenizer '{source}'",
+            package="Hugging Face tokenizers",
+            extra="text",
+            instead=f"choose '{WORDS}'",
+        ).Tokenizer
         path = expand_user("tokenizer", source)
         file = path / HUGGING_FACE_FILE if path.is_dir() else path
         allowed = f"choose '{WORDS}', '{PROSE}', a tokenizer.json file, a folder with one, or a model's name on the hub"
@@ -279,9 +277,19 @@ def frequent_words(tokenizer: Tokenizer, counts: NDArray[np.int64], number: int)
     return ids[is_word][:number]
 
 
-def words_and_signs(text: str) -> list[str]:
-    """The words and signs of a text (in NFC) in their order; at least one, unless it is all white space."""
-    return _WORD_OR_SIGN.findall(text)
+def ends_in_sign(word: str) -> bool:
+    """Whether a word with a letter or digit in it ends in a punctuation mark or symbol."""
+    return unicodedata.category(word[-1])[0] in "PS" and any(map(str.isalnum, word))
+
+
+@functools.cache
+def _find_words_and_signs() -> Callable[[str], list[str]]:
+    """A function that lists what stands between two word boundaries, unless it is white space."""
+    regex = import_optional(
+        "regex", what=f"the tokenizer '{PROSE}'", package="regex", extra="text", instead=f"choose '{WORDS}'"
+    )
+    found: Callable[[str], list[str]] = regex.compile(r"\b\S.*?\b|\S", regex.WORD | regex.DOTALL | regex.V1).findall
+    return found
 
 
 def _words(piece: str) -> list[str]:
@@ -289,7 +297,8 @@ def _words(piece: str) -> list[str]:
 
 
 def _prose(piece: str) -> list[str]:
-    return [word for run in _words(piece) for word in ([run] if run in (LINE_END, UNKNOWN) else words_and_signs(run))]
+    find = _find_words_and_signs()
+    return [word for run in _words(piece) for word in ([run] if run in (LINE_END, UNKNOWN) else find(run))]
 
 
 SPLITS: dict[str, Callable[[str], list[str]]] = {WORDS: _words, PROSE: _prose}
