@@ -23,12 +23,8 @@ QUICK = [claim for claim in paper_claims() if claim.depends_on != "the classes" 
 def test_every_claim_has_its_row_and_the_page_says_which_are_stable() -> None:
     assert list(TABLE) == [claim.id for claim in paper_claims()]
     page = fill((DOCS / "theory" / "index.md").read_text())
-    assert (
-        f"{sum(row.stable for row in TABLE.values())} of {len(TABLE)} claims keep their verdict in all cases." in page
-    )
-    assert set(re.findall(r"^- `(\w+)` \(", page, re.MULTILINE)) == {
-        row.claim for row in TABLE.values() if not row.stable
-    }
+    assert f"{sum(row.stable for row in TABLE.values())} of {len(TABLE)} claims keep their verdict in all cases." in page
+    assert set(re.findall(r"^- `(\w+)` \(", page, re.MULTILINE)) == {row.claim for row in TABLE.values() if not row.stable}
 
 
 def test_a_random_part_is_as_stated() -> None:
