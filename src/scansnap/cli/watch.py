@@ -7,31 +7,25 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from scansnap.cli import common
 from scansnap.cli.console import echo
+from scansnap.cli.flags import Argument, Flag, command
 from scansnap.runtime.errors import InputError, count_items
 
 if TYPE_CHECKING:
     import xarray as xr
 
-FROM_OPTION = typer.Option(
-    "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
-)
-PAGE_OPTION = typer.Option("--page", help="Write verdicts, maps, lines and patterns to one page (.html).")
-SHOW = "snapshots: {0}   (show them with scansnap watch show {0} --once)"
-QUANTITY_OPTION = typer.Option("--quantity", help="The quantity on the map.")
+PAGE = Flag("Write verdicts, maps, lines and patterns to one page (.html).")
 
 
+@command(common.FROM, common.OVERWRITE_FLAG)
 def show(
-    store: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) writes.")],
-    quantity: Annotated[str, QUANTITY_OPTION] = "normalized_entropy",
-    once: Annotated[bool, typer.Option("--once", help="Print the last snapshot and end.")] = False,
-    refresh: Annotated[float, typer.Option("--refresh", help="Seconds between updates of the terminal.")] = 2.0,
-    page: Annotated[Path | None, PAGE_OPTION] = None,
-    verdicts: Annotated[Path | None, FROM_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    store: Annotated[Path, Argument("What ss.watch(..., store=...) writes.")],
+    quantity: Annotated[str, Flag("The quantity on the map.")] = "normalized_entropy",
+    once: Annotated[bool, Flag("Print the last snapshot and end.")] = False,
+    refresh: Annotated[float, Flag("Seconds between updates of the terminal.")] = 2.0,
+    page: Annotated[Path | None, PAGE] = None,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Show what a watch has recorded: live in the terminal while training goes on, until interrupted, or as a page."""
     from rich.console import Console
@@ -41,7 +35,6 @@ def show(
 
     if not refresh > 0:
         raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
-    common.run_parts(verdicts)
     snapshots = read_snapshots(store)
     if page is not None or json:
         _report(snapshots, page, json)
@@ -51,30 +44,21 @@ def show(
         follow(store, quantity, Console(), refresh=refresh)
 
 
+@command(common.OVERWRITE_FLAG)
 def checkpoints(
     folder: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500."
-        ),
+        Path, Argument("A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500.")
     ],
-    probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each snapshot.")],
+    probe: Annotated[Path, Flag("A text file that the model reads at each snapshot.")],
     store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            help="Where to write the snapshots (zarr), and to resume from; by default beside the folder.",
-        ),
+        Path | None, Flag("Where to write the snapshots (zarr), and to resume from; by default beside the folder.")
     ] = None,
-    page: Annotated[Path | None, PAGE_OPTION] = None,
-    windows: Annotated[int, typer.Option("--windows", min=1, help="Windows of the text.")] = 8,
-    length: Annotated[int, typer.Option("--length", min=4, help="Tokens of a window, at most.")] = 128,
-    device: Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")] = "cpu",
-    allow_pickles: Annotated[
-        bool,
-        typer.Option("--allow-pickles", help="Open pickled weights too; opening a pickle can run any code in it."),
-    ] = False,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    page: Annotated[Path | None, PAGE] = None,
+    windows: Annotated[int, Flag("Windows of the text.", least=1)] = 8,
+    length: Annotated[int, Flag("Tokens of a window, at most.", least=4)] = 128,
+    device: Annotated[str, Flag("Where the model runs: cpu or cuda.")] = "cpu",
+    allow_pickles: Annotated[bool, Flag("Open pickled weights too; opening a pickle can run any code in it.")] = False,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Take a snapshot of each checkpoint of a training, and make the same record and page as a watch of it.
 
@@ -108,20 +92,18 @@ def checkpoints(
         )
     _report(snapshots, page, json)
     if not json:
-        echo(SHOW.format(path))
+        echo(f"snapshots: {path}   (show them with scansnap watch show {path} --once)")
 
 
+@command()
 def compare(
-    first: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) wrote of one run.")],
-    second: Annotated[Path, typer.Argument(help="The same of another run.")],
-    by_rate: Annotated[
-        bool, typer.Option("--by-rate", help="Align by the sum of the learning rates so far, not by step.")
-    ] = False,
+    first: Annotated[Path, Argument("What ss.watch(..., store=...) wrote of one run.")],
+    second: Annotated[Path, Argument("The same of another run.")],
+    by_rate: Annotated[bool, Flag("Align by the sum of the learning rates so far, not by step.")] = False,
     tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", min=0, help="The largest difference that counts as none; of logits, times 256."),
+        float, Flag("The largest difference that counts as none; of logits, times 256.", least=0)
     ] = 0.1,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Say which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
 
