@@ -64,7 +64,7 @@ WORDS = {"next_token", "next-token", "selection", "sinks", "sink"}
 def test_nothing_outside_the_papers_names_one() -> None:
     systems = [type(ss.SYSTEMS.member(name)) for name in OWN_SYSTEMS]
     names = {*NAMES, *OWN_SYSTEMS, *own_paper_recipes(), *(preset for system in systems for preset in system.presets)}
-    assert WORDS < names  # a word that is no name any more must not stand there
+    assert names > WORDS  # a word that is no name any more must not stand there
     plain, words = "|".join(sorted(names - WORDS)), "|".join(sorted(names))
     calls = rf"papers[./]({words})|(member|train|flow|sweep|figure|recipe)\(\"({words})\"|system=\"({words})\""
     pattern = re.compile(rf"(?<![\w.])({plain})(?![\w])|\b({calls})", re.IGNORECASE)

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, make_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,8 +54,13 @@ SystemRates = _rates()
 
 def presets() -> dict[str, tuple[str, Preset]]:
     """The presets of all systems by name, each with the name of its system; the first of one name counts."""
+    return _first_presets(tuple(name for name in SYSTEMS if name not in OWN_SYSTEMS))
+
+
+@cache
+def _first_presets(further: tuple[str, ...]) -> dict[str, tuple[str, Preset]]:
     collected = _presets_of(OWN_SYSTEMS)
-    for preset, stated in _presets_of(name for name in SYSTEMS if name not in OWN_SYSTEMS).items():
+    for preset, stated in _presets_of(further).items():
         if preset in PUBLISHED or preset in collected:
             words = f"the preset {preset} of {stated[0]} is left out: the name exists already."
             warnings.warn(words, PaperWarning, stacklevel=2)
