@@ -19,6 +19,7 @@ import pytest
 import scansnap as ss
 from scansnap.cli.app import LazyGroup, app, main
 from scansnap.cli.flags import HelpContext
+from scansnap.runtime.removed import REMOVED_COMMANDS
 from scansnap.storage.provenance import commit
 
 
@@ -153,6 +154,36 @@ def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
     assert list(tmp_path.iterdir()) == []  # refused before anything is done
 
 
+@pytest.mark.parametrize("name", REMOVED_COMMANDS)
+def test_a_removed_command_is_answered_by_what_replaces_it(tmp_path, name: str) -> None:
+    """Whatever words follow, and the replacement is a command that exists."""
+    for words in (name, f"{name} example --window 3", f"{name} --help"):
+        assert refusal(words, cwd=tmp_path) == f"scansnap: scansnap {name} was removed: {REMOVED_COMMANDS[name]}.\n"
+    for group, command in re.findall(r"scansnap (text|watch) (\w+)", REMOVED_COMMANDS[name]):
+        assert command in app.load(group).commands
+    (first, *rest) = name.split()
+    assert first not in app.commands or rest[0] not in app.load(first).commands
+
+
+OWN_FLAGS = [
+    ("text show missing.zarr --layer -1", "--layer is -1: give a whole number from 0 to 1,000,000,000."),
+    ("text show missing.zarr --window two", "--window is 'two': give a whole number."),
+    ("verify lemma_6 --lr-z fast", "--lr-z is 'fast': give a number."),
+    ("watch checkpoints . --probe x.txt --windows 0", "--windows is 0: give a whole number from 1"),
+    ("watch compare a b --tolerance -0.1", "--tolerance is -0.1: give a finite number of at least 0."),
+    (f"check {'x' * 300}", "store is "),
+    ("train --set hidden=16", "--set is given without --system"),
+    ("train --system reversal --set width", "--set is 'width': give a name and a value, such as hidden=16."),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), OWN_FLAGS, ids=[words[:40] for words, _ in OWN_FLAGS])
+def test_flags_of_commands_are_checked_as_options_are(tmp_path, words: str, message: str) -> None:
+    said = refusal(words, cwd=tmp_path)
+    assert said.startswith(f"scansnap: {message}")
+    assert said.count("\n") == 1
+
+
 def test_version_and_a_single_time(tmp_path) -> None:
     assert printed("--version", cwd=tmp_path).strip() == f"scansnap {ss.__version__} (commit {commit()})"
     assert "picture" not in printed("flow --times 10", cwd=tmp_path)
@@ -232,6 +263,9 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert run("verify lemma_4 --json --strict", cwd=tmp_path).returncode == 1
     two = json.loads(printed("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path))
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
+    about_a_lemma = json.loads(printed("verify 'Lemma 7' --json", cwd=tmp_path))
+    assert [entry["id"] for entry in about_a_lemma] == ["lemma_7", "lemma_7_shift"]
+    assert "--picture draws one claim" in refusal("verify 'Lemma 7' --picture x.png", cwd=tmp_path)
     assert two[0]["setting"]["lr_y"] == 0.2
 
 
@@ -371,7 +405,7 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
     last = result["largest"].isel(residual=1, step=-1).values
     alone = ss.load(tmp_path / train)["largest"].isel(step=-1).values
     np.testing.assert_allclose(last.ravel(), alone.ravel(), rtol=1e-6)
-    printed("flow --from parts.py --times 1,10 --residual half --store f.zarr", cwd=tmp_path)
+    printed("flow --residual half --times 1,10 --store f.zarr --from parts.py", cwd=tmp_path)  # read before the others
 
     (tmp_path / "parts.py").write_text(PARTS.replace("query / 2", "query / 3"))
     linecache.checkcache()

@@ -104,7 +104,7 @@ def compare(
     ] = 0.1,
     json: Annotated[bool, common.JSON] = False,
 ) -> None:
-    """Say which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
+    """List which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
 
     Those that differ first come first.
     """
