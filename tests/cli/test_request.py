@@ -117,12 +117,13 @@ def test_an_explicit_none_is_not_a_missing_flag(handed: Handed) -> None:
 
 
 def test_a_system_is_described_and_failed_runs_are_counted(tmp_path: Path) -> None:
-    line = "train --preset joma --set activation=square --lr-v 0.1,1e200 --lr-z 1 --seeds 0 --steps 4 --record loss,entropy"
+    rates = "--lr-v 0.1,1e200 --lr-z 1 --seeds 0"
+    line = f"train --preset joma --set activation=square {rates} --steps 4 --record loss,entropy"
     done = run(line, cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("joma: attention becomes sparse")
-    assert lines[1].startswith("run 0 (lr_v 0.1, lr_z 1, seed 0): ok; loss ")
-    assert lines[2].startswith("run 1 (lr_v 1e+200, lr_z 1, seed 0): diverged; loss ")
+    assert lines[1].startswith("run 0 (lr_v 0.1, lr_z 1, seed 0): ok; entropy ")
+    assert lines[2].startswith("run 1 (lr_v 1e+200, lr_z 1, seed 0): diverged; entropy ")
     assert "  entropy: entropy of attention, mean over contexts" in lines
     assert "1 of 2 runs did not finish: lower their learning rates." in done.stderr
     assert printed("sweep --system joma --preset joma --steps 1 --lr-z 1,2", cwd=tmp_path).splitlines()[0].split() == [
