@@ -3,7 +3,7 @@
     python benchmarks/counting.py WIKITEXT [--tokens N] [--queries 20]
 
 Both run in a process of their own, on the training text at w = 35, and must agree.  Prints the processor time and the
-largest memory of each: the plain sort, our counts of every query, and our sequence classes of the most frequent queries.
+largest memory of each: the plain sort, our counts of every query, and our classes of the most frequent queries.
 """
 
 from __future__ import annotations

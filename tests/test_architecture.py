@@ -117,7 +117,7 @@ def test_files_stay_readable() -> None:
 
 
 def test_a_corpus_does_not_import_the_claims() -> None:
-    paths = [path for path in modules() if package(path) == "corpus"]
+    paths = [path for path in modules() if package(path) == "text"]
     assert paths
     assert [path for path in paths if "claims" in imported_packages(path)] == []
 

@@ -102,6 +102,7 @@ def test_one_layer_and_its_flow_need_no_torch(tmp_path: Path) -> None:
         "flow --preset syn-small --times 1,10 --residual yes --decoder-gradient modified",
         "verify lemma_1 theorem_1",
         "figure 9",
+        "text classes example",
         cwd=tmp_path,
     )
     assert [status for _, status in results] == [0] * len(results), results

@@ -42,6 +42,9 @@ def test_a_place_without_claim_names_its_figure() -> None:
 
 
 def test_verify_takes_places_of_the_paper() -> None:
-    assert [verdict.id for verdict in ss.verify("Eq. 10", "lemma_4", "lemma-6", progress=False)] == ["lemma_4", "lemma_6"]
+    assert [verdict.id for verdict in ss.verify("Eq. 10", "lemma_4", "lemma-6", progress=False)] == [
+        "lemma_4",
+        "lemma_6",
+    ]
     with pytest.raises(ss.InputError, match="unknown claim 'theorem': did you mean"):
         ss.verify("theorem")

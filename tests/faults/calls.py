@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scansnap.corpus.predictors import PredictOptions
 
 import scansnap as ss
 from scansnap.dynamics.options import SweepExecution
