@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.cli.app import LazyGroup, app, main
+from scansnap.cli.app import COMMANDS, GROUPS, LazyGroup, app, main
 from scansnap.cli.flags import HelpContext
 from scansnap.runtime.removed import REMOVED_COMMANDS
 from scansnap.storage.provenance import commit
@@ -154,6 +154,15 @@ def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
     assert list(tmp_path.iterdir()) == []  # refused before anything is done
 
 
+def test_commands_are_listed_in_their_order(tmp_path) -> None:
+    """Those that a newcomer needs come first, and not by the alphabet."""
+    for group, homes in (("", COMMANDS), *((name, homes) for name, (_, homes) in GROUPS.items())):
+        listed = re.findall(
+            r"^  (\w+) ", printed(f"{group} --help", cwd=tmp_path).partition("Commands:")[2], re.MULTILINE
+        )
+        assert listed == [*homes, *(GROUPS if not group else ())]
+
+
 @pytest.mark.parametrize("name", REMOVED_COMMANDS)
 def test_a_removed_command_is_answered_by_what_replaces_it(tmp_path, name: str) -> None:
     """Whatever words follow, and the replacement is a command that exists."""
@@ -204,6 +213,7 @@ def test_help_is_whole_at_any_width_and_speaks_no_python(columns: int, monkeypat
             assert max(map(len, text.splitlines())) <= columns, name
             assert not re.findall(r"\w(?:-|\.\.\.)$", text, re.MULTILINE), name
             assert not re.findall(r"list\[|default: (?:True|False|None)|\beta_|lambda_", text), name
+            assert "Positional arguments" not in text  # arguments have a section of ours
             if "--preset" in text:
                 assert set(ss.PUBLISHED) <= set(text.split()), name
 
@@ -283,76 +293,6 @@ def test_diverged_runs_are_named(tmp_path) -> None:
     assert "run 1 (lr_y 1e+39, lr_z 1, momentum 0.9, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
     assert "entropy on distinct tokens 2.15 → not finite" in result.stdout
-
-
-YZ = {"lr_y": 1.0, "lr_z": 1.0}
-SAME_IN_PYTHON = [
-    (
-        "train --preset syn-small --steps 4 --momentum 0 --residual yes --normalization layer --heads 2 --init uniform "
-        "--init-scale-z 3 --attention-prior common=-1,11=0.5 --num-sequences 20 --dtype float64 --record loss",
-        ss.TrainOptions(
-            **YZ,
-            steps=4,
-            momentum=0.0,
-            residual=True,
-            normalization="layer",
-            heads=2,
-            init="uniform",
-            init_scale_z=3.0,
-            attention_prior={"common": -1.0, 11: 0.5},
-            num_sequences=20,
-            dtype="float64",
-            record=("loss",),
-            record_every=2,
-        ),
-    ),
-    (
-        "train --classes near-distinct --lr-y 1 --lr-z 1 --seq-len 4 --steps 3 --position-bias 0,-1,-2 "
-        "--learn-position-bias",
-        ss.TrainOptions(
-            lr_y=[1.0], lr_z=[1.0], seq_len=4, steps=3, position_bias=[0, -1, -2], learn_position_bias=True
-        ),
-    ),
-    (
-        "flow --times 1,10 --residual yes --normalization layer --attention-prior common=-1 --position-bias alibi=1",
-        ss.FlowOptions(
-            **YZ,
-            times=(1.0, 10.0),
-            residual=True,
-            normalization="layer",
-            attention_prior={"common": -1.0},
-            position_bias={"alibi": 1.0},
-        ),
-    ),
-    (
-        "sweep --classes syn-small --lr-z 1 --lr-y 1,2 --steps 2 --residual no,yes --num-sequences 4,none "
-        "--attention-prior none/common=-2 --heads 1",
-        {
-            "lr_z": [1.0],
-            "lr_y": [1.0, 2.0],
-            "steps": 2,
-            "residual": [False, True],
-            "num_sequences": [4, None],
-            "attention_prior": [None, {"common": -2.0}],
-            "heads": 1,
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("line", "expected"), SAME_IN_PYTHON, ids=[line.split()[0] for line, _ in SAME_IN_PYTHON])
-def test_flags_are_the_options_of_python(tmp_path, monkeypatch, line: str, expected: object) -> None:
-    """What a command hands to the library, which is not called."""
-    given = []
-
-    def take(source: object, *, store: Path, progress: bool | None, **options: object) -> None:
-        given.append(options if isinstance(expected, dict) else type(expected)(**options))
-        raise ss.InputError("taken")
-
-    command = line.split()[0]
-    monkeypatch.setattr(f"scansnap.dynamics.{command}.{command}", take)
-    assert run(line, cwd=tmp_path).stderr == "scansnap: taken\n"
-    assert given == [expected]
 
 
 PARTS = """

@@ -17,6 +17,7 @@ Handed = Callable[[str], tuple[Any, dict[str, Any]]]
 @pytest.fixture
 def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handed:
     """The source and the options with which a command calls the library, which computes nothing."""
+    _ = ss.train, ss.flow, ss.sweep  # import them before they are replaced
     calls: list[tuple[Any, dict[str, Any]]] = []
 
     def take(source: object, *, store: Path, progress: bool | None, **options: object) -> None:
@@ -30,6 +31,67 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handed:
     for command in ("train", "flow", "sweep"):
         monkeypatch.setattr(f"scansnap.dynamics.{command}.{command}", take)
     return call
+
+
+YZ = {"lr_y": 1.0, "lr_z": 1.0}
+SAME_IN_PYTHON = [
+    (
+        "train --preset syn-small --steps 4 --momentum 0 --residual yes --normalization layer --heads 2 --init uniform "
+        "--init-scale-z 3 --attention-prior common=-1,11=0.5 --num-sequences 20 --dtype float64 --record loss",
+        ss.TrainOptions(
+            **YZ,
+            steps=4,
+            momentum=0.0,
+            residual=True,
+            normalization="layer",
+            heads=2,
+            init="uniform",
+            init_scale_z=3.0,
+            attention_prior={"common": -1.0, 11: 0.5},
+            num_sequences=20,
+            dtype="float64",
+            record=("loss",),
+            record_every=2,
+        ),
+    ),
+    (
+        "train --classes near-distinct --lr-y 1 --lr-z 1 --seq-len 4 --steps 3 --position-bias 0,-1,-2 "
+        "--learn-position-bias",
+        ss.TrainOptions(
+            lr_y=[1.0], lr_z=[1.0], seq_len=4, steps=3, position_bias=[0, -1, -2], learn_position_bias=True
+        ),
+    ),
+    (
+        "flow --times 1,10 --residual yes --normalization layer --attention-prior common=-1 --position-bias alibi=1",
+        ss.FlowOptions(
+            **YZ,
+            times=(1.0, 10.0),
+            residual=True,
+            normalization="layer",
+            attention_prior={"common": -1.0},
+            position_bias={"alibi": 1.0},
+        ),
+    ),
+    (
+        "sweep --classes syn-small --lr-z 1 --lr-y 1,2 --steps 2 --residual no,yes --num-sequences 4,none "
+        "--attention-prior none/common=-2 --heads 1",
+        {
+            "lr_z": [1.0],
+            "lr_y": [1.0, 2.0],
+            "steps": 2,
+            "residual": [False, True],
+            "num_sequences": [4, None],
+            "attention_prior": [None, {"common": -2.0}],
+            "heads": 1,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), SAME_IN_PYTHON, ids=[line.split()[0] for line, _ in SAME_IN_PYTHON])
+def test_flags_are_the_options_of_python(handed: Handed, line: str, expected: object) -> None:
+    _, options = handed(line)
+    assert (options if isinstance(expected, dict) else type(expected)(**options)) == expected
 
 
 def test_flags_replace_a_file_and_a_file_replaces_a_preset(handed: Handed, tmp_path: Path) -> None:
@@ -127,5 +189,5 @@ def test_a_system_is_described_and_failed_runs_are_counted(tmp_path: Path) -> No
     assert "  entropy: entropy of attention, mean over contexts" in lines
     assert "1 of 2 runs did not finish: lower their learning rates." in done.stderr
     assert printed("sweep --system joma --preset joma --steps 1 --lr-z 1,2", cwd=tmp_path).splitlines()[0].split() == [
-        *("lr_v", "lr_z", "runs", "loss")
+        *("lr_z", "lr_v", "runs", "loss")
     ]
