@@ -93,7 +93,7 @@ def echo_json(facts: object) -> None:
 
 
 def result_facts(path: Path, picture: Path | None, seconds: float) -> dict[str, Any]:
-    """What every command says about its result in JSON."""
+    """What the JSON of every command has about its result."""
     return {"result": str(path), "picture": str(picture) if picture else None, "seconds": round(seconds, 3)}
 
 
@@ -115,7 +115,7 @@ def check(
     store: Annotated[Path, Argument("A result, the snapshots of a watch, or the folder of a trained text model.")],
     json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Read every file of a result and say which parts are intact; the status is 2 if any is damaged."""
+    """Read every file of a result and list which parts are intact; the status is 2 if any is damaged."""
     from scansnap.results.store import check_store
     from scansnap.runtime.progress import progress_bar
 

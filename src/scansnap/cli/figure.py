@@ -47,32 +47,37 @@ def figure(
     Figures that are made from a text train transformers on it, which can take hours on a CPU. Their runs are stored in
     results/text, so that an interrupted figure can continue.
     """
+    from scansnap.results.store import save
+
     recipe = catalog.recipe(name) if file is None else catalog.recipe_from(file, name)
     values = {"num_seeds": num_seeds, "text": text, "steps": steps, "device": device, "precision": precision}
     options = {option: value for option, value in values.items() if value is not None}
     recipe.check_options(*options)
     targets = [picture] if picture else [Path("results") / f"figure_{name}{ending}" for ending in catalog.ENDINGS]
-    for target in targets:
-        common.check_picture(target)
-    if store is not None and store.exists():
-        raise InputError(f"--store is '{store}', which exists already: give another name.")
-
-    from scansnap.results.store import save
-
+    _check_outputs(targets, store)
     is_silent = json or recipe.takes("progress")  # figures from texts show the progress of each run
     with progress_bar(f"making figure {name}", None, False if is_silent else None):
         result = catalog.figure(recipe, **options)
     pictures = [str(common.save_picture(result.picture, target)) for target in targets]
-    stored = save(result.dataset, store) if store else None
+    stored = None if store is None else save(result.dataset, store)
     if json:
-        common.echo_json({**result.as_dict(), "pictures": pictures, "result": str(stored) if stored else None})
+        outputs = {"pictures": pictures, "result": None if stored is None else str(stored)}
+        common.echo_json({**result.as_dict(), **outputs})
         return
     echo(result.details if details else str(result))
     if result.trends and not details:
         echo("for the numbers and tests behind each line: --details")
     echo(f"picture: {', '.join(pictures)}")
-    if stored:
+    if stored is not None:
         common.echo_result(stored)
+
+
+def _check_outputs(pictures: list[Path], store: Path | None) -> None:
+    """Refuse outputs that cannot be written, before the work starts."""
+    for picture in pictures:
+        common.check_picture(picture)
+    if store is not None and store.exists():
+        raise InputError(f"--store is '{store}', which exists already: give another name.")
 
 
 @command(common.OVERWRITE_FLAG)

@@ -14,7 +14,7 @@ import numpy as np
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, flag_name
-from scansnap.cli.system import SystemRates, choose_system, presets
+from scansnap.cli.system import SystemChoice, SystemRates, choose_system, presets
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TimesType
@@ -115,14 +115,8 @@ def read_request(
 
     Options of a preset are replaced by those of a file, and these by flags.
     """
-    from scansnap.dynamics.grid import merge_options
-
     if (choice := choose_system(system, preset, settings)) is not None:
-        stated = choice.preset.flow if command == "flow" or "times" in given else choice.preset.train
-        stated = _without_records(stated) if command == "sweep" else stated
-        return Request(
-            command, {choice.name: choice.system}, stated, {**given, **choice.rates}, about=choice.preset.about
-        )
+        return _system_request(command, given, choice)
     for rate in options_of(SystemRates):
         if rate in given:
             raise InputError(f"{flag_name(rate)} is given, which (Y, Z) does not have: use --lr-y and --lr-z.")
@@ -133,9 +127,8 @@ def read_request(
     systems, stated = _read_config(command, config, preset)
     if preset is not None:
         experiment = find_preset(preset)
-        published = _published_options(experiment, given.get("times", stated.get("times")))
-        stated = merge_options(published if command == "train" else _without_records(published), stated)
         systems = systems or {preset: experiment.classes}
+        stated = _add_published_options(command, experiment, given.get("times", stated.get("times")), stated)
     if classes is not None:
         systems = _find_all_classes(command, classes)
     if "times" in given:
@@ -144,6 +137,12 @@ def read_request(
     if command == "train" and kept != stated and not {"lr_y", "lr_z"} & set(given):
         echo(f"the rates of {next(iter(systems))} suit sgd: give --lr-y and --lr-z, such as 0.5 each.", error=True)
     return Request(command, systems, kept, given, classes=classes)
+
+
+def _system_request(command: str, given: Mapping[str, Any], choice: SystemChoice) -> Request:
+    stated = choice.preset.flow if command == "flow" or "times" in given else choice.preset.train
+    stated = _without_records(stated) if command == "sweep" else stated
+    return Request(command, {choice.name: choice.system}, stated, {**given, **choice.rates}, choice.preset.about)
 
 
 def _read_config(
@@ -162,9 +161,14 @@ def _read_config(
     return {config.stem: classes}, values_of(options)
 
 
-def _published_options(experiment: Experiment, times: Any) -> dict[str, Any]:
-    """The options of a published setting, as a flow if `times` are given."""
-    return values_of(experiment.options if times is None else experiment.flow_options(tuple(times)))
+def _add_published_options(
+    command: str, experiment: Experiment, times: Any, stated: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a published setting, as a flow if `times` are given; `stated` ones replace them."""
+    from scansnap.dynamics.grid import merge_options
+
+    published = values_of(experiment.options if times is None else experiment.flow_options(tuple(times)))
+    return merge_options(published if command == "train" else _without_records(published), stated)
 
 
 def _without_records(stated: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,11 +123,16 @@ def _table_lines(table: list[dict[str, Any]]) -> Iterator[str]:
         runs = f"{cell['ok']:>13}" if cell["ok"] == cell["runs"] else f"{cell['ok']:>6} of {cell['runs']:>3}"
         yield "  ".join([*(_column(cell[key]) for key in keys), runs, *(_mean(cell, name) for name in measured)])
     if any(cell["ok"] and cell.get("entropy", 0.0) is None for cell in table):
-        other = "favored_entropy is that of" if "favored_entropy" in measured else "record attention for that of"
-        yield f"entropy -: these classes share every token, so none is distinct; {other} favored tokens"
+        yield _entropy_note("favored_entropy" in measured)
     if len(table) > CELLS_IN_TABLE:
         more = len(table) - CELLS_IN_TABLE
         yield f"... and {more} more cells (mean over seeds ± standard error; all of them with --json)"
+
+
+def _entropy_note(has_favored_entropy: bool) -> str:
+    """Why entropy is missing, and what there is in place of it."""
+    other = "favored_entropy is that of" if has_favored_entropy else "record attention for that of"
+    return f"entropy -: these classes share every token, so none is distinct; {other} favored tokens"
 
 
 def _mean(cell: Mapping[str, Any], name: str) -> str:

@@ -47,8 +47,6 @@ def verify(
     Each claim is checked in a setting of its own that meets its conditions, or on your classes and rates. The verdict
     is: holds, holds under its assumptions only (not under true SGD, finite T, equal rates or momentum), or fails.
     """
-    if picture is not None and len(claims) != 1:
-        raise InputError("--picture draws one claim: name it, as in scansnap verify theorem_3.")
     setting = _read_setting(preset, classes, lr_y, lr_z)
 
     from scansnap.claims.check import check_rates
@@ -61,6 +59,8 @@ def verify(
     own_claims = _read_own_claims(claims_file, system, settings)
     selected = select(*claims, claims=own_claims)
     is_single = len(claims) == len(selected) == 1  # an equation may have several claims
+    if picture is not None and not is_single:
+        raise InputError("--picture draws one claim: name it, as in scansnap verify theorem_3.")
     if picture is None and is_single and not json:
         picture = Path("results") / f"{selected[0].id}.png"
     common.check_picture(picture)
@@ -76,10 +76,7 @@ def verify(
         plain = [verdict.as_dict() for verdict in verdicts]
         common.echo_json(plain[0] if is_single else plain)
     elif claims:
-        for verdict in verdicts:
-            first_line, _, rest = str(verdict).partition("\n")
-            echo(first_line, color=COLORS.get(verdict.verdict))
-            echo(rest)
+        _print_in_full(verdicts)
     else:
         _print_counts(verdicts, system, claims_file)
     # Last, so that a file that cannot be written does not lose any verdict.
@@ -129,6 +126,13 @@ class _RowPrinter:
     def _print(self, row: str, color: str | None = None) -> None:
         cut = row if len(row) <= self.columns else f"{row[: self.columns - 1].rstrip()}…"
         echo(cut, color=color)
+
+
+def _print_in_full(verdicts: Sequence[Verdict]) -> None:
+    for verdict in verdicts:
+        first_line, _, rest = str(verdict).partition("\n")
+        echo(first_line, color=COLORS.get(verdict.verdict))
+        echo(rest)
 
 
 def _print_counts(verdicts: Sequence[Verdict], system: str | None, file: Path | None) -> None:

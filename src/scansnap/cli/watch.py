@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,11 +104,11 @@ def compare(
     ] = 0.1,
     json: Annotated[bool, common.JSON] = False,
 ) -> None:
-    """Say which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
+    """List which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
 
     Those that differ first come first.
     """
-    from scansnap.monitor.compare import compare_runs, verdicts_of_one
+    from scansnap.monitor.compare import compare_runs, describe_differences, verdicts_of_one
     from scansnap.monitor.store import read_snapshots
 
     runs = read_snapshots(first), read_snapshots(second)
@@ -121,8 +120,8 @@ def compare(
     sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
     if sizes[0] != sizes[1]:
         echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")
-    for (step, where), differences in groupby(found, lambda difference: (difference.step, difference.where)):
-        echo(f"step {step:,}: {where}: {'; '.join(map(str, differences))}")
+    for line in describe_differences(found):
+        echo(line)
     if not found:
         echo(f"no quantity differs by more than {tolerance:g} and stays different until the last common snapshot")
     for name, (run, other) in (("first", runs), ("second", runs[::-1])):
@@ -150,10 +149,10 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool) -> None:
         common.echo_json(facts)
         return
     kinds = by_kind(snapshots)
-    hole = (
+    absent = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    echo(f"{count_items(snapshots.sizes['step'], 'snapshot')}{hole}; heads by verdict: {in_words(kinds)}")
+    echo(f"{count_items(snapshots.sizes['step'], 'snapshot')}{absent}; heads by verdict: {in_words(kinds)}")
     echo(headline(snapshots, kinds))
     if page is not None:
         echo(f"page: {page}   (open it in a browser)")

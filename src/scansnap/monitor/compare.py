@@ -8,7 +8,9 @@ more than that share of `ROUNDED`, the size at which logits count as exploded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import xarray as xr
@@ -78,6 +80,12 @@ def compare_runs(
     words = f"{spans[0]}, and {spans[1]}: compared at {shared.sum()} snapshots of the first in {', '.join(names)}"
     places = list(values[0])
     return words, sorted(found, key=lambda difference: (difference.step, places.index(difference.where)))
+
+
+def describe_differences(differences: Sequence[Difference]) -> Iterator[str]:
+    """One line for each head, or for all heads together, with the quantities that differ from the same step on."""
+    for (step, where), alike in groupby(differences, lambda difference: (difference.step, difference.where)):
+        yield f"step {step:,}: {where}: {'; '.join(map(str, alike))}"
 
 
 def verdicts_of_one(first: xr.Dataset, second: xr.Dataset) -> str:
