@@ -31,7 +31,7 @@ COMMANDS = {
     "train, two layers": "train --preset syn-small --layers 2",
 }
 COMPLETION = {
-    "_SCANSNAP_COMPLETE": "complete_bash",
+    "_SCANSNAP_COMPLETE": "bash_complete",
     "COMP_WORDS": "scansnap train --l",
     "COMP_CWORD": "2",
 }

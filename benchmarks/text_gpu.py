@@ -9,12 +9,12 @@ import sys
 
 import torch
 
-from scansnap.corpus.batches import Columns
-from scansnap.corpus.corpus import read_corpus
+from scansnap.text.corpus import read_corpus
 from scansnap.text.options import TextOptions, TextShape
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import TransformerUpdates
+from scansnap.text.windows import Columns
 from scansnap.validation.options import from_names
 
 STEPS = 200

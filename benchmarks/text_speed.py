@@ -22,13 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scansnap.corpus.batches import Columns, consecutive, spread
-from scansnap.corpus.corpus import Corpus, read_corpus
+from scansnap.text.corpus import Corpus, read_corpus
 from scansnap.text.measures import AttentionMeasurement
 from scansnap.text.options import TextOptions, TextShape, default_records
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer, sinusoidal
 from scansnap.text.updates import Batch, TransformerUpdates
+from scansnap.text.windows import Columns, consecutive, spread
 from scansnap.validation.options import from_names
 
 BATCH, LR, CLIP = TextOptions.batch_size, TextOptions.lr_y, TextOptions.clip

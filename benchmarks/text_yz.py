@@ -20,13 +20,13 @@ from typing import Literal
 
 import torch
 
-from scansnap.corpus.batches import Columns
-from scansnap.corpus.corpus import Corpus, read_corpus
+from scansnap.text.corpus import Corpus, read_corpus
 from scansnap.text.options import TextOptions, TextShape, YZShape, YZTextOptions
 from scansnap.text.processes import Processes
 from scansnap.text.train import train_text
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
+from scansnap.text.windows import Columns
 from scansnap.text.yz import YZText
 
 Device = Literal["cpu", "cuda"]
@@ -105,7 +105,7 @@ def compare(corpus: Corpus, device: Device, blocks: int) -> None:
 def whole_pass(corpus: Corpus, device: Device) -> None:
     for residual in (False, True):
         began = time.perf_counter()
-        run = train_text(corpus, YZTextOptions(device=device, residual=residual), progress=False)
+        run = train_text(corpus, model="yz", device=device, residual=residual, progress=False)
         spent = time.perf_counter() - began
         print(
             f"{device}: a run of one pass, residual {residual}: {spent:.2f} s with {run.sizes['step']} records; loss "

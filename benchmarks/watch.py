@@ -228,7 +228,7 @@ def main() -> None:
     )
     print(
         f"overhead at every {EVERY} steps      {statistics.median(overheads):9.2%}   "
-        f"({min(overheads):.2%} to {max(overheads):.2%}; at most 0.60% wanted)"
+        f"({min(overheads):.2%} to {max(overheads):.2%}; at most 1% wanted)"
     )
     print(
         f"eager, returning attention     {1e3 * statistics.median(times['eager']):9.2f} ms   "

@@ -45,9 +45,10 @@ def take_watch(browser: Browser) -> None:
     page = browser.new_page(viewport={"width": WIDTH, "height": SIZE[1]})
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "watch.html"
-        subprocess.run([sys.executable, "-m", "scansnap", "watch", "demo", "--page", made], check=True, cwd=folder)
+        subprocess.run([sys.executable, HERE / "watch_demo.py", "--page", made], check=True)
         page.goto(made.as_uri())
         page.wait_for_selector("#plot path.head")
+        page.select_option("#quantity", label="prefix matching")
         top, bottom = (page.locator(name).bounding_box() for name in ("#heads", "#pattern-panel"))
         assert top is not None
         assert bottom is not None

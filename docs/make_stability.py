@@ -19,10 +19,11 @@ from pathlib import Path
 from make_figures import tex
 
 from scansnap.claims.attention import unequal_classes
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import INAPPLICABLE, UNMET, Claim, Verdict
 from scansnap.claims.population import changed_classes
-from scansnap.claims.verify import paper_claims, select
+from scansnap.claims.verify import select
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.formulas import readable
 from scansnap.runtime.progress import progress_bar

@@ -24,9 +24,9 @@ import xarray as xr
 from make_figures import line, tex
 from make_theory import FOUND
 
-from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.text.corpus import Corpus, read_corpus
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "studies"))

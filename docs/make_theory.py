@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from stored_numbers import read_reproduction, store_claims
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Setting, assumed_setting, classes_in_words
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Claim, Verdict
-from scansnap.claims.verify import paper_claims, verify
+from scansnap.claims.coverage import read_coverage
+from scansnap.claims.verify import verify
 from scansnap.data.synthetic import syn_small
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
@@ -121,34 +121,28 @@ def claim_places() -> dict[str, str]:
     }
 
 
-def read_coverage() -> list[dict[str, Any]]:
-    """The parts of coverage.toml, each with its statements."""
-    parts: list[dict[str, Any]] = tomllib.loads((PAGES / "coverage.toml").read_text())["part"]
-    return parts
-
-
 def coverage_table(verdicts: Sequence[Verdict], places: Mapping[str, str]) -> str:
     """The table of coverage.toml, with links to claims, their verdicts, and figures, and counts."""
     marks = {verdict.id: MARKS[verdict.verdict] for verdict in verdicts}
     parts = read_coverage()
-    rows = [row for part in parts for row in part["statements"]]
-    with_claim = sum("claims" in row for row in rows)
-    with_figure = sum("figures" in row and "claims" not in row for row in rows)
-    named = {name for row in rows for name in row.get("claims", ())}
+    rows = [row for part in parts.values() for row in part]
+    with_claim = sum(bool(row.claims) for row in rows)
+    with_figure = sum(bool(row.figures) and not row.claims for row in rows)
+    named = {name for row in rows for name in row.claims}
     lines = [
         "Each sentence and equation of the paper, with the claim (✓ holds, ◐ holds under its assumptions only,",
         "✗ fails) or figure that tests it, or the reason why there is none.",
         f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
         f"{len(rows) - with_claim - with_figure} with only a reason.",
     ]
-    for part in parts:
-        lines += ["", f"## {part['name']}", ""]
-        for row in part["statements"]:
-            equations = f", {_numbered(row['equations'])}" if "equations" in row else ""
-            tests = [f"{marks[name]}&nbsp;[`{name}`]({places[name]})" for name in row.get("claims", ())]
-            tests += [_figure_link(name) for name in row.get("figures", ())]
-            rest = "; ".join([*([", ".join(tests)] if tests else []), *([row["reason"]] if "reason" in row else [])])
-            lines.append(f"- **{row['at']}**{equations}: {row['words']} ({rest}).")
+    for name, statements in parts.items():
+        lines += ["", f"## {name}", ""]
+        for row in statements:
+            equations = f", {_numbered(row.equations)}" if row.equations else ""
+            tests = [f"{marks[name]}&nbsp;[`{name}`]({places[name]})" for name in row.claims]
+            tests += [_figure_link(name) for name in row.figures]
+            rest = "; ".join([*([", ".join(tests)] if tests else []), *([row.reason] if row.reason else [])])
+            lines.append(f"- **{row.at}**{equations}: {row.words} ({rest}).")
     return "\n".join(lines) + "\n"
 
 
@@ -158,7 +152,7 @@ def _figure_link(name: str) -> str:
     return f"[Figure {name}](../figures.md)" if name in NUMBERED else f"[study of {STUDIES[name]}](../beyond/{name}.md)"
 
 
-def _numbered(numbers: list[int]) -> str:
+def _numbered(numbers: Sequence[int]) -> str:
     """Equations by number, with runs of them as first to last."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

@@ -28,7 +28,9 @@ def read_text(text: Any) -> Any:
 def stored_training(corpus: Any, options: Any, folder: Path | None) -> Any:
     """The training of these options, stored in a folder under a name of its own, so that it can resume."""
     digest = hashlib.blake2b(repr((corpus.fingerprint, options)).encode(), digest_size=8).hexdigest()
-    return ss.text_training(corpus, options, store=None if folder is None else folder / f"{corpus.name}-{digest}.zarr")
+    return ss.text_training(
+        corpus, **vars(options), store=None if folder is None else folder / f"{corpus.name}-{digest}.zarr"
+    )
 
 
 def updates_per_pass(corpus: Any, *, batch_size: int, window: int) -> int:

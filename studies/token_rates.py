@@ -30,7 +30,8 @@ RESULTS = Path("results/studies/token_rates.json")
 
 def run(corpus: Any, counts: Any, lr_y: float, lr_z: float, seed: int) -> dict[str, float]:
     """Train one model: the partial correlations of distinctness and of its control, the entropy and the loss."""
-    options = ss.TextOptions(
+    training = ss.text_training(
+        corpus,
         positions="none",
         steps=STEPS,
         record_every=STEPS,
@@ -40,7 +41,6 @@ def run(corpus: Any, counts: Any, lr_y: float, lr_z: float, seed: int) -> dict[s
         lr_z=lr_z,
         seed=seed,
     )
-    training = ss.text_training(corpus, options)
     queries, tokens = counts["query"].values, counts["token"].values
     before = query_logits(training.model, queries, tokens)
     result = training.run(False)

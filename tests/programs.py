@@ -21,7 +21,7 @@ PARENT = f"""
 import json, os, signal, sys
 import torch
 import scansnap as ss
-ss.train, ss.flow, ss.sweep, ss.verify, ss.train_text, ss.count_corpus, ss.plot
+ss.train, ss.flow, ss.sweep, ss.verify, ss.train_text, ss.plot
 
 for line in sys.stdin:
     job = json.loads(line)

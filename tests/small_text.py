@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import scansnap as ss
-from scansnap.corpus.corpus import Corpus
+from scansnap.text.corpus import Corpus
 from scansnap.text.options import TextOptions
 
 SMALL: dict[str, Any] = {"width": 12, "feed_forward": 8, "window": 7, "batch_size": 4, "heads": 2, "patterns": 2}

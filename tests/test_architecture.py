@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import scansnap
 
 SOURCE = Path(scansnap.__file__).parent
 ORDER = """
-    runtime validation storage theory data systems results dynamics claims corpus shortcuts monitor text figures
+    runtime validation storage theory data systems results dynamics claims corpus shortcuts monitor text figures papers
     explorer report cli
 """
 
@@ -49,14 +50,74 @@ def test_imports_go_down_the_list() -> None:
         assert imported_packages(path) <= allowed, path
 
 
+FOUNDATIONS = {"runtime", "validation", "storage"}
+"""The packages that the laboratory and the watch share."""
+
+WATCH_PARTS = ("monitor", "report/watch_page.py", "report/html.py")
+
+WATCH_DISTRIBUTIONS = {"torch", "numpy", "xarray", "zarr", "filelock"}
+"""What a watch needs, besides the standard library."""
+
+OPTIONAL_DISTRIBUTIONS = {
+    "rich": "live maps in a terminal",
+    "jinja2": "pages",
+    "PIL": "pictures on pages",
+    "matplotlib": "pictures on pages",
+    "latex2mathml": "formulas on pages",
+    "markupsafe": "formulas on pages",
+    "threadpoolctl": "threads of linear algebra",
+    "transformers": "checkpoints and the Trainer",
+    "lightning": "the callback for Lightning",
+}
+"""What only some parts of the watch import."""
+
+
+def path_of(module: str) -> Path | None:
+    """The file of a module of the package, or None for a name inside one."""
+    stem = SOURCE.joinpath(*module.split(".")[1:])
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.exists()), None)
+
+
+def closure(paths: Iterable[Path]) -> set[Path]:
+    """The files and all that they import from the package, also inside functions."""
+    found: set[Path] = set()
+    waiting = list(paths)
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        inner = (path_of(name) for name in imports(path) if name.startswith("scansnap."))
+        waiting += [path for path in inner if path is not None]
+    return found
+
+
+def watch_files() -> set[Path]:
+    roots = [path for path in modules() if path.relative_to(SOURCE).as_posix().startswith(WATCH_PARTS)]
+    assert len(roots) > 20
+    return closure(roots)
+
+
+def test_a_watch_imports_nothing_of_the_laboratory() -> None:
+    allowed = FOUNDATIONS | {"monitor"}
+    strangers = {path for path in watch_files() if package(path) not in allowed}
+    pages = {SOURCE / "report" / name for name in ("__init__.py", "html.py", "watch_page.py")}
+    assert strangers <= pages
+    assert imported_packages(SOURCE / "cli" / "watch.py") <= allowed | {"report", "cli"}
+
+
+def test_a_watch_needs_few_distributions() -> None:
+    names = {name.split(".")[0] for path in watch_files() for name in imports(path)}
+    foreign = names - set(sys.stdlib_module_names) - {"scansnap"}
+    assert foreign == WATCH_DISTRIBUTIONS | OPTIONAL_DISTRIBUTIONS.keys()
+
+
 def test_files_stay_readable() -> None:
     assert [path for path in modules() if len(path.read_text().splitlines()) > 700] == []
 
 
-@pytest.mark.parametrize("importer", ["monitor", "corpus", "report/html.py", "report/watch_page.py"])
-def test_claims_are_not_imported_by(importer: str) -> None:
-    """A watch, a corpus and the parts that all pages share must not load the claims."""
-    paths = [path for path in modules() if path.relative_to(SOURCE).as_posix().startswith(importer)]
+def test_a_corpus_does_not_import_the_claims() -> None:
+    paths = [path for path in modules() if package(path) == "text"]
     assert paths
     assert [path for path in paths if "claims" in imported_packages(path)] == []
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from scansnap.results import provenance
+from scansnap.storage import provenance
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,8 +35,8 @@ def git(folder: Path, *words: str) -> str:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A repository with a package in it, of one commit."""
-    (tmp_path / "src" / "scansnap" / "results").mkdir(parents=True)
-    for name in ("pyproject.toml", "src/scansnap/results/provenance.py"):
+    (tmp_path / "src" / "scansnap" / "storage").mkdir(parents=True)
+    for name in ("pyproject.toml", "src/scansnap/storage/provenance.py"):
         (tmp_path / name).write_text("")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
@@ -45,8 +45,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def commit_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a package would say whose results/provenance.py is in `folder`."""
-    monkeypatch.setattr(provenance, "__file__", str(folder / "results" / "provenance.py"))
+    """What a package would say whose storage/provenance.py is in `folder`."""
+    monkeypatch.setattr(provenance, "__file__", str(folder / "storage" / "provenance.py"))
     return provenance.commit.__wrapped__()
 
 

@@ -46,8 +46,8 @@ experiments: Mapping[str, ss.Experiment] = ss.PUBLISHED
 verdicts: list[ss.Verdict] = ss.verify("lemma_1", classes="syn-small")
 corpus = ss.read_corpus("example")
 ss.train_text(corpus, steps=2, norm="pre", lr_z=None)
-ss.count_corpus(corpus, window=20, output="counts", cluster=None).of("bank")
-words: list[str] = [found.feature for found in ss.shortcuts("a.csv", text="review", label="mood", level=0.01).unproven]
+classes = ss.classes_from_text(corpus, queries=["the"], window=20)
+words: list[object] = ss.context_words(corpus, "the", least=3)["word"].values.tolist()
 """
 
 WRONG = {
@@ -56,12 +56,13 @@ WRONG = {
     'ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, decoder_gradient="almost")': "No overload",
     "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, stepz=2)": "No overload",
     "ss.flow(classes, lr_y=1.0, lr_z=1.0, times=None)": "No overload",
-    'ss.train_text(corpus, norm="sideways")': "No overload",
+    'ss.train_text(corpus, norm="sideways")': "norm",
+    'ss.classes_from_text(corpus, split="some")': "split",
     "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, optimizer=object())": "No overload",
 }
 
 
-UNTYPED = {"Trend.as_dict", "Verdict.as_dict", "Shortcuts.plain"}
+UNTYPED = {"Trend.as_dict", "Verdict.as_dict"}
 """JSON: no type says more of it."""
 
 

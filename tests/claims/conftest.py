@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.claim import Claim, Verdict
-from scansnap.claims.verify import paper_claims
 
 LONG = ("residual_fates", "theorem_3")
 """Claims that take as long as a dozen others: `make reproduce` tests them."""

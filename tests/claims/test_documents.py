@@ -12,8 +12,9 @@ import pytest
 from _site.found import fill
 from stored_numbers import read_reproduction
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, Verdict
-from scansnap.claims.verify import paper_claims
+from scansnap.claims.coverage import read_coverage
 from scansnap.figures.catalog import MODULES, SYNTHETIC
 from scansnap.report.claims_page import count_verdict
 from scansnap.report.reproduce import NUM_SEEDS
@@ -29,7 +30,7 @@ NUMBERS = [match for text in FILLED for match in make_theory.NUMBER.findall(text
 REPRODUCTION = read_reproduction()
 KEPT = REPRODUCTION.verdicts
 STORED = {verdict.id: verdict.measurements for verdict in KEPT}
-ROWS = [row for part in make_theory.read_coverage() for row in part["statements"]]
+ROWS = [row for part in read_coverage().values() for row in part]
 IDS = [claim.id for claim in paper_claims()]
 STATED = {
     name: word
@@ -145,30 +146,29 @@ def test_numbers_of_the_pages_are_those_of_the_check(verdict: Verdict) -> None:
 def test_the_table_of_coverage_has_every_number_equation_and_section() -> None:
     numbered = {"Lemma": 18, "Theorem": 5, "Corollary": 2, "Remark": 4, "Assumption": 2, "Table": 1, "Figure": 12}
     for kind, last in numbered.items():
-        found = {int(match[1]) for row in ROWS if (match := re.match(rf"{kind} (\d+)\b", row["at"]))}
+        found = {int(match[1]) for row in ROWS if (match := re.match(rf"{kind} (\d+)\b", row.at))}
         assert found == set(range(1, last + 1))
-    assert sorted(number for row in ROWS for number in row.get("equations", ())) == list(range(1, 139))
+    assert sorted(number for row in ROWS for number in row.equations) == list(range(1, 139))
     for section in ["Abstract", *(f"Section {i}" for i in range(3, 10)), *(f"Appendix {letter}" for letter in "BDFG")]:
-        assert any(row["at"].startswith(section) for row in ROWS), section
+        assert any(row.at.startswith(section) for row in ROWS), section
     for part in ("Section 6 (a)", "Section 6 (b)", "Section 6 (c)", "Appendix F (a)", "Appendix F (b)"):
-        assert [row["at"] for row in ROWS].count(part) == 1, part
+        assert [row.at for row in ROWS].count(part) == 1, part
 
 
 def test_rows_of_coverage_name_what_exists_or_a_reason() -> None:
-    assert {name for row in ROWS for name in row.get("claims", ())} == set(IDS)
+    assert {name for row in ROWS for name in row.claims} == set(IDS)
     studies = {path.stem for path in (DOCS.parent / "studies").glob("*.py")}
-    assert {name for row in ROWS for name in row.get("figures", ())} <= {*MODULES, *studies}
+    assert {name for row in ROWS for name in row.figures} <= {*MODULES, *studies}
     for row in ROWS:
-        assert set(row) <= {"at", "equations", "words", "claims", "figures", "reason"}
-        assert row["words"]
-        assert row.get("claims") or row.get("figures") or row.get("reason"), row
+        assert row.words
+        assert row.claims or row.figures or row.reason, row
     for claim in paper_claims():  # numbered claims stand in the row of their number
         if match := re.fullmatch(r"(lemma|theorem|corollary|remark|assumption)_(\d+)", claim.id):
             place = f"{match[1].capitalize()} {match[2]}"
-            assert any(claim.id in row.get("claims", ()) and row["at"].startswith(place) for row in ROWS), claim.id
+            assert any(claim.id in row.claims and row.at.startswith(place) for row in ROWS), claim.id
         if match := re.fullmatch(r"equation_(\d+)", claim.id):
-            assert any(claim.id in row.get("claims", ()) and int(match[1]) in row["equations"] for row in ROWS)
+            assert any(claim.id in row.claims and int(match[1]) in row.equations for row in ROWS)
     coverage = fill((DOCS / "theory" / "coverage.md").read_text())
     for row in ROWS:
-        assert f"- **{row['at']}**" in coverage
-        assert row["words"] in coverage
+        assert f"- **{row.at}**" in coverage
+        assert row.words in coverage

@@ -12,7 +12,7 @@ from scansnap import theory
 from scansnap.claims.check import Setting
 from scansnap.claims.extensions import early_motion
 from scansnap.claims.gradients import fixed_attention_state
-from scansnap.claims.population import State
+from scansnap.claims.population import PopulationState
 from tests.theory.test_sampling import uneven_classes
 
 pytestmark = pytest.mark.rounding
@@ -146,7 +146,7 @@ def test_each_class_has_the_direction_of_its_own_query() -> None:
     assert classes.queries.tolist() == [9, 7, 8]
     tokens = classes.contextual_tokens
     logits = np.random.default_rng(0).normal(size=(3, len(tokens)))
-    direction = State(classes, np.zeros((len(tokens), classes.vocab_size)), logits).direction
+    direction = PopulationState(classes, np.zeros((len(tokens), classes.vocab_size)), logits).direction
     for n, row in enumerate([0, 1, 0, 2]):
         wanted = theory.directions(classes.probs[n : n + 1, tokens], logits[row])[0]
         np.testing.assert_allclose(direction[n], wanted, rtol=1e-14)

@@ -11,9 +11,9 @@ import make_stability
 from _site.found import fill
 
 import scansnap as ss
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Check, Setting
 from scansnap.claims.claim import Claim, claim
-from scansnap.claims.verify import paper_claims
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE: dict[str, Any] = make_stability.stored_rows()

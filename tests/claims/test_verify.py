@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
 from scansnap.claims.growth import lemma_6
-from scansnap.claims.verify import paper_claims
 
 
 def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:

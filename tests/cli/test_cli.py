@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 import scansnap as ss
-from scansnap.cli.app import app, main
-from scansnap.results.provenance import commit
+from scansnap.cli.app import LazyGroup, app, main
+from scansnap.cli.flags import HelpContext
+from scansnap.storage.provenance import commit
 
 
 def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -162,13 +162,13 @@ def test_version_and_a_single_time(tmp_path) -> None:
 def test_help_is_whole_at_any_width_and_speaks_no_python(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No name is cut or broken; types, truth values and names of Greek letters are not what you type or read."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    groups = [typer.main.get_command(app)]
+    groups = [app]
     for group in groups:
         for name in group.commands:
-            _, command, _ = group.resolve_command(typer.Context(group), [name])
-            if hasattr(command, "commands"):
+            command = group.load(name)
+            if isinstance(command, LazyGroup):
                 groups.append(command)
-            context = typer.Context(command, info_name=name, terminal_width=columns)
+            context = HelpContext(command, info_name=name, terminal_width=columns)
             text = re.sub(r"\x1b\[\d+m", "", command.get_help(context))
             assert max(map(len, text.splitlines())) <= columns, name
             assert not re.findall(r"\w(?:-|\.\.\.)$", text, re.MULTILINE), name
@@ -311,8 +311,8 @@ def test_flags_are_the_options_of_python(tmp_path, monkeypatch, line: str, expec
     """What a command hands to the library, which is not called."""
     given = []
 
-    def take(source: object, options: object, **_: object) -> None:
-        given.append(options)
+    def take(source: object, *, store: Path, progress: bool | None, **options: object) -> None:
+        given.append(options if isinstance(expected, dict) else type(expected)(**options))
         raise ss.InputError("taken")
 
     command = line.split()[0]

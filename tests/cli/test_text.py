@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
-from tests.cli.test_cli import printed, refusal
+from scansnap.data.named_classes import read_classes
+from tests.cli.test_cli import printed, refusal, run
 from tests.small_text import small_corpus
 
 SMALL = "--width 12 --feed-forward 8 --window 7 --batch-size 4 --lr-y 1"
@@ -86,3 +87,37 @@ def test_a_run_that_diverges_says_what_to_do_and_leaves_no_model(folder: Path) -
     assert "diverged at step 1: lower the learning rates, or clip" in printed(f"{words}e30 --clip none", cwd=folder)
     said = refusal("text show a.zarr --text 'the old cat'", cwd=folder)
     assert "a.zarr is diverged and has left no trained model" in said
+
+
+PETS = "the cat by the gate purrs .\nthe dog by the wall barks .\n" * 30
+
+
+def test_classes_are_written_to_a_file(folder: Path) -> None:
+    (folder / "pets.txt").write_text(PETS)
+    out = printed("text classes pets.txt --window 8 --queries the --next-tokens 2 --tokens 4", cwd=folder)
+    assert "2 classes of 1 queries and 4 tokens: 12.5% of the text's pairs of a token and the next one, and " in out
+    classes = read_classes(folder / "classes.json")
+    assert [classes.name(int(query)) for query in classes.query] == ["the", "the"]
+    assert [classes.name(int(token)) for token in classes.next_token] == ["cat", "dog"]
+    printed("train --classes classes.json --lr-y 1 --lr-z 1 --steps 2 --store classes.zarr", cwd=folder)
+    facts = json.loads(printed("text classes pets.txt --queries 1 --output more.toml --json", cwd=folder))
+    assert (facts["classes"], facts["num_classes"], set(facts["kept"])) == ("more.toml", 4, {"occurrences", "contexts"})
+    assert {read_classes(folder / "more.toml").name(int(query)) for query in classes.query}
+
+
+def test_classes_of_a_split_and_of_the_whole_text(folder: Path) -> None:
+    """By default nothing is held out."""
+    (folder / "pets.txt").write_text(PETS + "the lion by the lake roars .\n")
+    words = "text classes pets.txt --queries by --next-tokens 5 --tokens 50 --json"
+    assert "lion" in (read_classes(folder / json.loads(printed(words, cwd=folder))["classes"]).token_names or ())
+    path = json.loads(printed(f"{words} --split train --output t.json", cwd=folder))["classes"]
+    assert "lion" not in (read_classes(folder / path).token_names or ())
+    said = refusal("text classes pets.txt --split test", cwd=folder)
+    assert "pets has no split 'test': choose one of train, valid, or 'all'" in said
+
+
+def test_prose_is_remarked(folder: Path) -> None:
+    (folder / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
+    doubt = "of the types end in a punctuation mark, as 'barks!': the tokenizer 'prose' splits such marks off"
+    assert doubt in run("text classes prose.txt", cwd=folder).stderr
+    assert run("text classes prose.txt --tokenizer prose", cwd=folder).stderr == "prose: 1 file read.\n"

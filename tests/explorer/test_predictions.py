@@ -10,8 +10,8 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.results.metrics import find_snap
 from scansnap.results.story import stories
+from scansnap.runtime.snap import find_snap
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 
 pytestmark = needs_node

@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
+import scansnap as ss
 from scansnap.storage import files
 from scansnap.storage.folder import CheckedFolder
 from tests.faults.hurry import hurry
 from tests.faults.power_cut import Tree, cuts, write_tree
-from tests.faults.works import WORKS, WRITTEN, Numbers, outcome, read_store, same
+from tests.faults.works import WORKS, WRITTEN, Numbers, numbers, outcome, same
 
 ROOT = Path(__file__).parents[2]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -57,9 +58,9 @@ def after_kills(folder: Path, name: str, kills: int, seed: int = 0) -> Counter[s
 
     def finish(store: Path) -> Numbers:
         process = start(store)
-        output, errors = process.communicate()
+        _, errors = process.communicate()
         assert process.returncode == 0, errors
-        return read_store(store, output)
+        return numbers(ss.load(store))
 
     finish(folder / "compiled")  # the first may have to compile
     began = time.monotonic()

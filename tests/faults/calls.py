@@ -22,9 +22,9 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.corpus.predictors import PredictOptions
 from scansnap.dynamics.options import SweepExecution
 from scansnap.runtime.errors import InputError, short_repr
+from scansnap.text.classes import ClassOptions
 from scansnap.validation.argument_types import ArgumentType
 from scansnap.validation.options import options_of
 from tests.faults.values import attempt, good, nonsense
@@ -33,13 +33,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 from _site.public import docstring, public_names
 
 HOLDERS = """
-    Check Claim Counts Curve Draw Experiment FigureRecipe FigureResult Finding HeadHistory HeadVerdict Rows Setting
-    Block Preset Shortcuts Snapshot State TokenRows Trend Update Verdict Watch
+    Check Claim Curve Draw Experiment FigureRecipe FigureResult HeadHistory HeadVerdict Rows Setting
+    Block Preset Snapshot State TokenRows Trend Update Verdict Watch
 """
 """Classes that hold what the package itself computes."""
 
 TO_IMPLEMENT = """
-    Addition AttentionMap DataSource Normalization Predictor Reading Schedule System UpdateRule TokenSelection NextToken
+    Addition AttentionMap DataSource Normalization Schedule System UpdateRule TokenSelection NextToken
 """
 """Classes that users subclass or imitate."""
 
@@ -51,7 +51,7 @@ GROUPS = {
     "data": "data",
     "runs": "",
     "results": "results figures report",
-    "text": "corpus text monitor shortcuts",
+    "text": "text monitor",
 }
 """Packages whose functions are called together; those of all others are "runs"."""
 
@@ -99,7 +99,7 @@ def _decorated(check: ss.Check) -> None:
 
 OPTION_TYPES = {
     name: option.type
-    for options in (PredictOptions, ss.TextOptions, ss.FlowOptions, SweepExecution, ss.TrainOptions)
+    for options in (ClassOptions, ss.TextOptions, ss.FlowOptions, SweepExecution, ss.TrainOptions)
     for name, option in options_of(options).items()
 }
 
@@ -184,18 +184,8 @@ def _run_methods() -> dict[str, Call]:
 
 
 def _text_methods() -> dict[str, Call]:
-    counts = ss.count_corpus("example", output="counted")
-    methods: dict[str, dict[str, Any]] = {
-        "token": {"word": "the"},
-        "of": {"query": "the"},
-        "files": {"table": "pairs"},
-        "dataset": {"queries": ["the"]},
-    }
-    head_quantity = {"name": "own", "compute": len, "long_name": "own"}
-    return {
-        **{name: Call(getattr(counts, name), given) for name, given in methods.items()},
-        "HeadQuantity": Call(ss.HeadQuantity, head_quantity),
-    }
+    given = {"name": "own", "compute": len, "long_name": "own"}
+    return {"HeadQuantity": Call(ss.HeadQuantity, given)}
 
 
 METHODS: Mapping[str, Callable[[], dict[str, Call]]] = {
@@ -262,5 +252,5 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for whole in ("report.reproduce.UnfinishedFigures", "report.reproduce.reproduce", "monitor.demo.train_demo"):
+    for whole in ("report.reproduce.UnfinishedFigures", "report.reproduce.reproduce"):
         monkeypatch.setattr(f"scansnap.{whole}", _never)

@@ -10,14 +10,13 @@ from typing import Any
 def hurry(
     change: Callable[[Any, str, Any], None] = setattr, seconds: float = -1.0, packages: tuple[str, ...] = ()
 ) -> None:
-    """Let training, sweeps and counting in some packages, or in all, commit every so many seconds."""
+    """Let training and sweeps in some packages, or in all, commit every so many seconds."""
     for name, value in {
         "scansnap.dynamics.train.CHECKPOINT_SECONDS": seconds,
         "scansnap.dynamics.train.FIRST_PIECE": 2,
         "scansnap.dynamics.train.PIECE_SECONDS": max(0.0, seconds),
         "scansnap.dynamics.sweep.COMMIT_SECONDS": seconds,
         "scansnap.text.train.CHECKPOINT_SECONDS": seconds,
-        "scansnap.corpus.count_job.PART_EVENTS": 400,
     }.items():
         module, _, constant = name.rpartition(".")
         if not packages or module.split(".")[1] in packages:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import scansnap as ss
 from scansnap.cli.app import COMMANDS, GROUPS, app
@@ -142,15 +141,10 @@ BASE = {
     "systems": "reversal",
     "text train": "missing.txt --steps 1",
     "text show": "missing.zarr",
+    "text classes": "missing.txt",
     "watch show": "missing.zarr --once",
     "watch checkpoints": "missing",
     "watch compare": "missing.zarr others.zarr",
-    "watch demo": "--steps 1 --store .",
-    "corpus count": "missing.txt",
-    "corpus show": "missing",
-    "corpus classes": "missing",
-    "corpus predict": "missing.txt",
-    "shortcuts": "missing.csv --text x --label y",
 }
 """Good and quick words for each command, or words that stop it before long work."""
 
@@ -162,9 +156,9 @@ def command_names() -> list[str]:
 
 def options_of_command(name: str) -> list[str]:
     """The options of a command, and "" for its argument."""
-    command: Any = typer.main.get_command(app)
+    command: Any = app
     for word in name.split():
-        _, command, _ = command.resolve_command(typer.Context(command), [word])
+        command = command.load(word)
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     flags = [max(option.opts, key=len) for option in options if not option.is_flag]
     return ["", *flags]

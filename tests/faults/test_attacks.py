@@ -10,14 +10,12 @@ from tests.faults.__main__ import is_bad, rows
 
 SCALES = {
     "kills train": 1 / 15,
-    **{f"damage {name}": 1 / 10 for name in ("train", "sweep", "flow", "counts", "watch", "cache")},
+    **{f"damage {name}": 1 / 10 for name in ("train", "sweep", "flow", "watch", "cache")},
     **{f"writers {name}": 1 / 20 for name in ("sweep", "cache")},
     **{f"power-cuts {name}": 1 / 80 for name in ("train", "sweep")},
     "power-cuts flow": 1 / 50,
-    "power-cuts counts": 1 / 10,
     "power-cuts cache": 1 / 4,
     **{f"full-disk {name}": 1 / 40 for name in ("train", "sweep", "watch")},
-    "full-disk counts": 1 / 8,
     "calls theory": 0.08,
     "calls data": 0.04,
     "calls results": 0.02,

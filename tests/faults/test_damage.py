@@ -16,7 +16,7 @@ from scansnap.storage.files import checksummed_json, read_checksummed_json
 from scansnap.storage.folder import MANIFEST, CheckedFolder
 from scansnap.text.model_file import load_model, model_folder
 from tests.cli.test_cli import run
-from tests.faults.works import OPTIONS, counts, text, watch
+from tests.faults.works import OPTIONS, text, watch
 
 
 def flip(path: Path, place: float = 0.5) -> None:
@@ -108,7 +108,7 @@ def test_a_pickle_in_a_zarr_store_is_not_run(tmp_path, metadata: dict[str, Any],
 
 
 def test_commands_refuse_damage_and_say_where_it_is(tmp_path, monkeypatch) -> None:
-    for work in (text, counts, watch):
+    for work in (text, watch):
         (tmp_path / work.__name__).mkdir()
         work(tmp_path / work.__name__)
     model = model_folder(tmp_path / "text" / "r.zarr")
@@ -120,11 +120,6 @@ def test_commands_refuse_damage_and_say_where_it_is(tmp_path, monkeypatch) -> No
         (numbers["text"], "entropy", "text show text/r.zarr"),
         (numbers["watch"], "normalized_entropy", "watch show watch/r.zarr --once"),
         (numbers["watch"], "normalized_entropy", "watch show watch/r.zarr --json"),
-        (
-            tmp_path / "counts/counts/pairs/part-00000.parquet",
-            "pairs",
-            "corpus show counts/counts --query w3 --least 1",
-        ),
         (model / "model.safetensors", "the store", f"check {model}"),
     ):
         store = Path(command.split()[2 if " show " in command else 1])

@@ -11,7 +11,6 @@ import xarray as xr
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.corpus.evidence import evidence
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import cells, make_grid
@@ -19,7 +18,6 @@ from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.compare import compare_runs
 from scansnap.monitor.verdict_rules import ROUNDED
 from scansnap.monitor.verdicts import count_verdicts
-from tests.corpus.slow_counts import corpus_of
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
 from tests.monitor.given_attention import even, first, join, series, snapshot
@@ -199,11 +197,3 @@ def test_runs_at_other_rates_agree_at_equal_sums_of_the_rate() -> None:
     slow, fast = run([0, 10, 20], [1.0, 1.0, 1.0]), run([0, 5, 10], [9.0, 2.0, 2.0])
     assert compare_runs(slow, fast, by_rate=True)[1] == []
     assert compare_runs(slow, fast)[1] != []
-
-
-def test_what_a_token_says_is_measured_by_what_there_is_to_say(tmp_path) -> None:
-    """0.07 nats beyond chance are less than a twentieth of the entropy of eight next tokens, 2.1 nats."""
-    times = {2: [75, *[20] * 7], 3: [100] * 8}
-    ids = [i for token, row in times.items() for n, count in enumerate(row) for i in [token, 9, 10 + n] * count]
-    counts = ss.count_corpus(corpus_of(18, train=ids), output=tmp_path / "c", window=2, progress=False)
-    assert {token.word for token in evidence(counts, "w9").common} == {"w2", "w3"}

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from matplotlib.figure import Figure
 
 import scansnap as ss
 from scansnap.claims.verify import select
-from scansnap.corpus import counting
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
@@ -110,18 +108,6 @@ def test_training_on_text_says_how_far_it_came(tmp_path, monkeypatch) -> None:
         ss.train_text(corpus, **options)
     assert stop.value.__notes__ == ["t.zarr holds 3 of 6 steps: start the same again to go on from there."]
     assert ss.train_text(corpus, **options)["status"].item() == "ok"
-
-
-def test_counting_says_which_parts_are_done(monkeypatch) -> None:
-    monkeypatch.setattr("scansnap.corpus.count_job.PART_EVENTS", 10**5)
-    show = _signaling(lambda done: None, 4, signal.SIGTERM)  # as a part is done
-    with monkeypatch.context() as patch:
-        patch.setattr(counting, "progress_bar", lambda *words: nullcontext(show))
-        _, said = run("corpus count example --json")
-    assert "counts holds " in said
-    assert " parts: start the same again to go on from there.\n" in said
-    assert run("corpus count example --json")[0] == 0
-    assert ss.read_counts("counts").num_tokens > 20_000
 
 
 def test_reproduce_goes_on(monkeypatch) -> None:

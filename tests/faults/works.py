@@ -7,7 +7,6 @@ damage has left, both must give the same numbers or refuse in one sentence.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from scansnap.monitor.store import read_snapshots
 from scansnap.storage.cache import cached_folder
 from scansnap.storage.folder import is_new
 from scansnap.text.model_file import load_model, model_folder
-from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.small_text import SMALL, small_corpus
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 4, "seq_len": 8, "record": "loss", "progress": False}
@@ -36,7 +34,7 @@ Numbers = dict[str, Any]
 class Work:
     """One kind of store, written here and by a command."""
 
-    run: Callable[[Path], Numbers] | None
+    run: Callable[[Path], Numbers]
     command: str = ""
     package: str = "dynamics"  # whose checkpoints the command is to write often
 
@@ -55,13 +53,6 @@ def _equal(first: Any, second: Any) -> bool:
     if not isinstance(first, np.ndarray):
         return bool(first == second)
     return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
-
-
-def read_store(store: Path, output: str) -> Numbers:
-    """What a command left: a result, counts, or only what it printed."""
-    if not store.exists():
-        return {name: value for name, value in json.loads(output).items() if "seconds" not in name}
-    return dict(stored_tables(ss.read_counts(store))) if (store / "pairs").exists() else numbers(ss.load(store))
 
 
 def train(root: Path, **options: Any) -> Numbers:
@@ -87,13 +78,6 @@ def text(root: Path) -> Numbers:
     result = ss.train_text(ss.read_corpus(texts), **options)
     model, _ = load_model(model_folder(root / "r.zarr"))
     return {**numbers(result), **{name: value.numpy() for name, value in model.state_dict().items()}}
-
-
-def counts(root: Path) -> Numbers:
-    corpus = corpus_of(9, train=zipf_ids(300, 9), valid=zipf_ids(200, 9, seed=1))
-    for split in ("train", "valid"):
-        counted = ss.count_corpus(corpus, output=root / "counts", window=4, split=split, add=True, progress=False)
-    return {**stored_tables(counted), **numbers(counted.vocabulary)}
 
 
 def watch(root: Path) -> Numbers:
@@ -143,12 +127,10 @@ WORKS: dict[str, Work] = {
         "--store {store}",
         "text",
     ),
-    "counts": Work(counts, "corpus count example --output {store}", "corpus"),
     "watch": Work(watch),
     "cache": Work(cache),
-    "shortcuts": Work(None, "shortcuts example --text review --label sentiment", "shortcuts"),
 }
-WRITTEN = {name: work.run for name, work in WORKS.items() if work.run is not None}
+WRITTEN = {name: work.run for name, work in WORKS.items()}
 """What is written in this process, to be damaged, cut short or written by several processes."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import scansnap as ss
 from scansnap.figures import over_time
-from scansnap.systems.joma import JoMA
+from scansnap.papers.joma import JoMA
 
 
 def test_a_quantity_that_turns_is_told_with_its_turn() -> None:

@@ -50,7 +50,7 @@ def test_figure_7_says_when_a_pattern_froze(corpus) -> None:
     still = np.where(records < 2000, 0.4, 0.001)
     frozen = dataset.copy(deep=True)
     frozen["moved"][:] = still
-    from scansnap.results.metrics import find_snap
+    from scansnap.runtime.snap import find_snap
 
     frozen["snap_step"][:] = find_snap(records, still).step
     assert [t.verdict for t in FIGURE_7.trends(frozen)] == ["holds"] * 4

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -179,6 +181,14 @@ def test_a_missing_package_is_a_sentence(name: str, module: str, package: str, m
     monkeypatch.delitem(sys.modules, f"scansnap.monitor.{module}", raising=False)
     with pytest.raises(ss.InputError, match=f"{name} needs {package}, which is not installed here: pip install"):
         importlib.import_module(f"scansnap.monitor.{module}")
+
+
+def test_the_documentation_names_the_oldest_versions_that_are_tested() -> None:
+    root = Path(__file__).parents[2]
+    pinned = re.findall(r"^(\w+)==(.*)$", (root / "tests/monitor/oldest_versions.txt").read_text(), re.MULTILINE)
+    assert [name for name, _ in pinned] == ["transformers", "lightning"]
+    page = (root / "docs/watch.md").read_text().lower()
+    assert all(f"{name} from {version} on" in page for name, version in pinned)
 
 
 def test_callbacks_take_what_a_watch_takes() -> None:

@@ -105,6 +105,18 @@ def test_quantities_of_all_rows(mask: str) -> None:
     assert watch.dataset["attention_kind"].values.tolist() == ["self" if mask == "all" else "causal"]
 
 
+def test_layers_may_have_different_numbers_of_heads() -> None:
+    """Each has the numbers that it has alone; NaN for heads that it lacks."""
+    torch.manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(8, heads, 8, batch_first=True) for heads in (2, 4)]
+    x = torch.randn(3, LENGTH, 8)
+    both = ss.watch(nn.Sequential(*layers), probe=x, rows=None, errors="raise").dataset.isel(step=0)
+    alone = ss.watch(layers[0], probe=x, rows=None, errors="raise").dataset.isel(step=0)
+    for name in ("entropy", "largest_logit", "offset_weight", "offset"):
+        np.testing.assert_array_equal(both[name][0, :2], alone[name][0])
+        np.testing.assert_array_equal(np.isnan(both[name]), [[False, False, True, True], [False] * 4])
+
+
 class SinkAttention(nn.Module):
     """Attention with the logit of a learned sink for each head, written by hand as in gpt-oss."""
 

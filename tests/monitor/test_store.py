@@ -18,8 +18,8 @@ import xarray as xr
 import scansnap as ss
 from scansnap.monitor import store
 from scansnap.monitor.store import BLOCK, SnapshotStore, read_snapshots
-from scansnap.results.provenance import FORMAT
 from scansnap.storage.folder import CheckedFolder
+from scansnap.storage.provenance import RESULT_FORMAT
 from tests.monitor.given_attention import join, missing, series, softmax
 
 
@@ -52,7 +52,7 @@ def test_it_opens_with_plain_xarray(tmp_path) -> None:
     assert read_snapshots(tmp_path / "a.zarr").load().equals(expected)
     file.close()
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected)
-    assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).attrs == {**expected.attrs, "format": FORMAT}
+    assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).attrs == {**expected.attrs, "format": RESULT_FORMAT}
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
     assert not list(tmp_path.rglob("*.new"))
 

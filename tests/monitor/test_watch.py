@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-import subprocess
-import sys
 import warnings
 import weakref
-from collections.abc import Callable
-from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +16,6 @@ from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.monitor import attention, snapshot
-from scansnap.monitor.dataset import Snapshot
-from scansnap.monitor.snapshot import PendingSnapshot
-from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
 from tests.monitor.given_attention import GPT as Given
@@ -309,81 +302,6 @@ def test_long_contexts_are_seen_without_their_whole_weights() -> None:
         watch.step(50)
     assert np.isfinite(watch.dataset["entropy"].values).all()
     assert 2 * 256 * 8192 * 4 <= largest < 0.1 * 8192**2 * 4
-
-
-class Slow:
-    """Snapshots as on a GPU that is done with them only after a while."""
-
-    def __init__(self, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_done, self.reads = False, 0
-        self._begin = watch._taker.begin
-        monkeypatch.setattr(watch._taker, "begin", self._begin_slowly)
-
-    def _begin_slowly(self) -> PendingSnapshot:
-        measured = self._begin().read()
-
-        def read() -> Snapshot:
-            self.reads += 1
-            return measured
-
-        return PendingSnapshot(lambda: self.is_done, read)
-
-
-def test_a_snapshot_that_takes_longer_is_recorded_at_a_later_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpt = model()
-    told: list[int] = []
-    watch = ss.watch(gpt, probe=ids(), every=2, sinks=[lambda step, numbers: told.append(step)])
-    slow = Slow(watch, monkeypatch)
-    for _ in range(2):
-        watch.step()
-    expected = ss.watch(gpt, probe=ids()).dataset["entropy"].values[0]
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            parameter.zero_()
-    watch.step()
-    assert (slow.reads, told) == (0, [0])
-    slow.is_done = True
-    watch.step(3)
-    assert (slow.reads, told) == (1, [0, 2])
-    np.testing.assert_array_equal(watch.dataset["entropy"].values[1], expected)
-
-
-@pytest.mark.parametrize("use", [attrgetter("dataset"), attrgetter("verdicts"), methodcaller("close")])
-def test_who_asks_for_a_snapshot_waits_for_it(use: Callable[[Watch], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = ss.watch(model(), probe=ids(), every=1)
-    slow = Slow(watch, monkeypatch)
-    watch.step()
-    watch.step()  # one snapshot at a time
-    assert slow.reads == 1
-    use(watch)
-    assert slow.reads == 2
-    assert watch.dataset["step"].values.tolist() == [0, 1, 2]
-    assert slow.reads == 2
-
-
-LAST_SNAPSHOT = """
-import sys
-import pytest, torch
-import scansnap as ss
-from scansnap.monitor import store
-from tests.monitor.test_watch import Slow, ids, model
-
-watch = ss.watch(model(), probe=ids(), every=1, store=sys.argv[1], errors="raise")
-slow = Slow(watch, pytest.MonkeyPatch())
-store.BLOCK = 1  # it would be appended to the arrays at the end, when zarr cannot write any more
-watch.step()
-"""
-
-
-def test_a_snapshot_that_is_not_read_is_recorded_when_the_program_ends(tmp_path: Path) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", LAST_SNAPSHOT, str(tmp_path / "snapshots.zarr")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert finished.stderr == ""
-    assert read_snapshots(tmp_path / "snapshots.zarr")["step"].values.tolist() == [0, 1]
 
 
 def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:

@@ -101,7 +101,7 @@ def test_what_is_no_result_is_refused(tmp_path, result) -> None:
 
 
 def test_a_store_of_another_format_is_refused(tmp_path, result, monkeypatch) -> None:
-    monkeypatch.setattr(store, "FORMAT", 99)
+    monkeypatch.setattr(store, "RESULT_FORMAT", 99)
     path = ss.save(result.assign_attrs(version_scansnap="9.9"), tmp_path / "r.zarr")
     monkeypatch.undo()
     with pytest.raises(ss.StoreError, match=r"result format 99, written by scansnap 9\.9"):

@@ -7,13 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scansnap.claims.systems import all_special_claims
-from scansnap.claims.verify import paper_claims
+from scansnap.claims.catalog import own_claims
 from scansnap.runtime.formulas import FORMULA, readable, typeset
 
 TEXTS = {
     (claim.id, field): getattr(claim, field)
-    for claim in (*paper_claims(), *all_special_claims())
+    for claim in own_claims().values()
     for field in ("statement", "conditions", "correction")
 }
 

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
 
-import make_predictions
-import make_text
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 
 import falls
 import joma_units
 import joma_wikitext
-import prediction
 import scansnap as ss
 import snap
 import token_rates
 import tokens
-import trials
-from ladder import LadderModel, Rung
 from tests.figures.conftest import committed
 from token_choice import count_tokens, rank_correlations
 
 ROOT = Path(__file__).parents[2]
-TYPES = {"2000": 491, "20000": 3325, "200000": 13679}
 
 
 def test_studies_use_the_public_api_and_the_helpers_of_figures() -> None:
@@ -74,91 +66,6 @@ def test_snap_tells_a_falling_rate_from_a_vanishing_residual() -> None:
         dataset = snap.gathered([snap.Cell("yz", 2000, 1.0, "cosine")], [run], steps)
         assert np.isfinite(dataset["snap_step"]).all()
         assert bool(np.isfinite(dataset["snap_by_rate"]).all()) == settles
-
-
-def test_predictions(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three rungs and one ratio: tuned on one stretch, evaluated on another; runs are read again; a page is written."""
-    for name, value in {"QUERIES": 12, "TIMES": (300.0,), "SIZE": 12_000, "EVALUATION": 14_000, "LEAST": 20}.items():
-        monkeypatch.setattr(prediction, name, value)
-    monkeypatch.setattr(trials, "RATIOS", (10.0,))
-    monkeypatch.setattr(trials, "CLIMB", {name: trials.CLIMB[name] for name in ("embeddings", "clipping", "dropout")})
-    options = {"text": corpus, "num_seeds": 2, "tuning_seeds": 1, "folder": tmp_path / "runs"}
-    dataset = prediction.prepare(**options)
-    assert len(list((tmp_path / "runs" / "tuning").iterdir())) == 1
-    assert len(list((tmp_path / "runs" / "evaluation").iterdir())) == 2 * (1 + 2 + 3)
-    ranks = np.sort(np.load(tmp_path / "runs" / "evaluation" / "ladder-dropout-10-0.npy")[0])
-    np.testing.assert_array_equal(ranks, np.arange(1, len(ranks) + 1))
-    monkeypatch.setattr(trials.Trial, "train", None, raising=False)
-    xr.testing.assert_equal(dataset, prediction.prepare(**options))
-    assert len(prediction.trends(dataset)) == 6 * 2 * 2
-    make_text.write_json(dataset.assign_attrs(types=json.dumps(TYPES)), tmp_path / "scores.json")
-    make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path)
-    page = (tmp_path / "page.md").read_text()
-    for words in ("| $(Y, Z)$ | 10 | 0.", "| dropout | 10 |", "| the first drive |", "Of 3 pairs", "for all 24"):
-        assert words in page, words
-
-
-def test_a_prediction_that_is_no_better_than_its_control_does_not_hold() -> None:
-    """In the committed numbers (Y, Z) alone passes both tests, as the page says; with the control in place of the
-    prediction, nothing is more than shuffled text."""
-    dataset = committed("prediction")
-    held = {trend.statement for trend in prediction.trends(dataset) if trend.verdict == "holds"}
-    beyond = {
-        words: {statement.removeprefix(words) for statement in held if statement.startswith(words)}
-        for words in ("More than frequency: ", "More than shuffled text: ")
-    }
-    assert set.intersection(*beyond.values()) == {
-        f"(Y, Z), ratio {ratio}, {method}" for ratio in (1, 10, 100) for method in ("settled", "population")
-    }
-    same = dataset["partial_of_query"].sel(source="control").values
-    dataset["partial_of_query"][:] = same[..., None] + 1e-9 * np.random.default_rng(0).normal(size=(*same.shape, 2))
-    assert not [t for t in prediction.trends(dataset) if "shuffled" in t.statement and t.verdict == "holds"]
-
-
-@pytest.mark.parametrize("attention", ["free", "bilinear"])
-def test_with_orthogonal_embeddings_the_lowest_rung_is_yz(corpus, attention: str) -> None:
-    """Y = U D and Z move as in (Y, Z) if U is the identity and does not move."""
-    size, window = corpus.vocab_size, 6
-    ids = torch.from_numpy(np.array(corpus.train[: 5 * (window + 1)], np.int64)).view(5, window + 1)
-    ours = LadderModel(Rung(width=size, attention=attention), vocab_size=size, window=window).double()
-    yz = ss.text_training(corpus, ss.YZTextOptions(window=window, dtype="float64")).model
-    everyone = torch.arange(size)
-    with torch.no_grad():
-        for _ in range(3):
-            ours.embedding.copy_(torch.eye(size))
-            with torch.enable_grad():
-                loss = ours.step(ids[:, :-1], ids[:, 1:], lr_y=30.0, lr_z=30.0)
-            assert math.isclose(
-                float(loss), float(yz.step(ids[:, :-1], ids[:, 1:], lr_y=30.0, lr_z=30.0)), rel_tol=1e-12
-            )
-        ours.embedding.copy_(torch.eye(size))
-    torch.testing.assert_close(ours.decoder.data, yz.decoder.data, rtol=0, atol=1e-12)
-    z = ours.logits_between(everyone, everyone)
-    torch.testing.assert_close(z, yz.logits_between(everyone, everyone), rtol=0, atol=1e-12)
-    assert z.abs().max() > 1e-3
-
-
-def test_clipping_bounds_the_step() -> None:
-    torch.manual_seed(0)
-    ids = torch.randint(0, 9, (5, 7))
-    moves = []
-    for clip in (None, 1e-3):
-        ours = LadderModel(Rung(width=8, attention="bilinear", clip=clip), vocab_size=9, window=6)
-        before = [parameter.detach().clone() for parameter in ours.parameters()]
-        ours.step(ids[:, :-1], ids[:, 1:], lr_y=1.0, lr_z=1.0)
-        moves.append(sum((new - old).square().sum().item() for new, old in zip(ours.parameters(), before, strict=True)))
-    assert moves[0] > 1e-4
-    assert moves[1] == pytest.approx(1e-6, rel=1e-3)
-
-
-@pytest.mark.parametrize("rung", trials.CLIMB.values(), ids=str)
-def test_every_rung_learns(rung: Rung) -> None:
-    torch.manual_seed(0)
-    ids = torch.randint(0, 9, (5, 7))
-    ours = LadderModel(rung, vocab_size=9, window=6).double()
-    losses = [float(ours.step(ids[:, :-1], ids[:, 1:], lr_y=2.0, lr_z=0.5)) for _ in range(30)]
-    assert math.isclose(losses[0], math.log(9), rel_tol=1e-6)  # D = 0
-    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_distinct_words_are_distinct_and_common_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

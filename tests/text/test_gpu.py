@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.corpus.batches import Columns, consecutive
-from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.update_rules import rate_shares
+from scansnap.text.corpus import Corpus
 from scansnap.text.options import TextShape, YZShape, YZTextOptions
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import TransformerUpdates, YZUpdates
+from scansnap.text.windows import Columns, consecutive
 from scansnap.text.yz import YZText
 from tests.small_text import SMALL, options
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from scansnap.corpus.batches import consecutive
-from scansnap.corpus.corpus import Corpus
 from scansnap.text import measures as module
+from scansnap.text.corpus import Corpus
 from scansnap.text.measures import AttentionMeasurement
 from scansnap.text.options import TextShape
 from scansnap.text.transformer import TextTransformer
+from scansnap.text.windows import consecutive
 
 pytestmark = pytest.mark.rounding
 

@@ -16,12 +16,12 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.corpus.batches import Columns
-from scansnap.corpus.corpus import Corpus
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.text import train as module
+from scansnap.text.corpus import Corpus
 from scansnap.text.model_file import load_model, model_folder
-from scansnap.text.options import RecordSchedule, TextOptions, TextShape, default_records, text_options
+from scansnap.text.options import RecordSchedule, TextShape, default_records
+from scansnap.text.windows import Columns
 from tests.small_text import SMALL, small_corpus
 
 
@@ -95,7 +95,7 @@ def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
     again = ss.train_text(corpus, **arguments, store=store)
     assert_same(whole, again)
     assert not list(tmp_path.glob("*.checkpoint*"))
-    finished = ss.text_training(corpus, text_options(arguments), store=store)
+    finished = ss.text_training(corpus, **arguments, store=store)
     assert_same(again, finished.run(False))  # read, not trained again
     stored, _ = load_model(model_folder(store), corpus.tokenizer)
     assert all(torch.equal(finished.model.state_dict()[name], value) for name, value in stored.state_dict().items())
@@ -225,10 +225,10 @@ def test_measuring_costs_what_is_allowed() -> None:
 
 
 def test_some_windows_are_measured_if_all_would_take_too_long(corpus: Corpus) -> None:
-    whole = ss.text_training(corpus, TextOptions(steps=1, record_every=1, **SMALL))
+    whole = ss.text_training(corpus, steps=1, record_every=1, **SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scansnap.text.options.FEWEST_WINDOWS", 5)
-        some = ss.text_training(corpus, TextOptions(steps=1, **SMALL))
+        some = ss.text_training(corpus, steps=1, **SMALL)
     entropies = [training._measurement.measure()["entropy"] for training in (whole, some)]
     assert not np.array_equal(*entropies)
     np.testing.assert_allclose(*entropies, rtol=0.1)

@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scansnap.corpus.batches import Columns, consecutive
-from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.update_rules import Linear, rate_shares
 from scansnap.runtime.errors import InputError
+from scansnap.text.corpus import Corpus
 from scansnap.text.options import TextShape
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer, sinusoidal
 from scansnap.text.updates import TransformerUpdates
+from scansnap.text.windows import Columns, consecutive
 from tests.small_text import options
 from tests.text.test_transformer import pytorch_layer
 

@@ -12,12 +12,12 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.corpus.batches import Columns
-from scansnap.corpus.corpus import Corpus
 from scansnap.runtime.errors import InputError
 from scansnap.systems.yz.layer import YZTransformer
 from scansnap.text import yz
-from scansnap.text.options import YZShape, text_options
+from scansnap.text.corpus import Corpus
+from scansnap.text.options import YZShape
+from scansnap.text.windows import Columns
 from scansnap.text.yz import YZText
 
 pytestmark = pytest.mark.rounding
@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {"model": "yz", "window": 7, "batch_size": 4, "patterns"
 
 
 def trained(corpus: Corpus, **options: Any) -> tuple[xr.Dataset, YZText]:
-    training = ss.text_training(corpus, text_options({**SMALL, **options}))
+    training = ss.text_training(corpus, **{**SMALL, **options})
     run = training.run(False)
     assert isinstance(training.model, YZText)
     return run, training.model
@@ -126,10 +126,10 @@ def test_windows_of_a_large_vocabulary_are_added_in_a_fixed_order() -> None:
         assert torch.equal(model.attention_logits, models[0].attention_logits)
 
 
-def test_options_can_be_one_object(corpus: Corpus) -> None:
+def test_defaults_and_the_model_belong_to_the_options(corpus: Corpus) -> None:
     options = ss.YZTextOptions(steps=2, window=7, batch_size=4, record_every=1)
     assert (options.lr_y, options.model, ss.YZTextOptions().window, ss.YZTextOptions().batch_size) == (30, "yz", 36, 64)
-    run = ss.train_text(corpus, options)
+    run = ss.train_text(corpus, **vars(options))
     assert run["lr_z"].item() == 30.0
     xr.testing.assert_equal(run, ss.train_text(corpus, model="yz", steps=2, window=7, batch_size=4, record_every=1))
     with pytest.raises(InputError, match="model is transformer, but these are YZTextOptions: give TextOptions"):

@@ -49,15 +49,15 @@ FORM_ROLES: tuple[tuple[Form, Role], ...] = (("published", "assumed"), ("exact",
 WRONG_FACTOR = 1.5
 """What makes a prediction wrong on purpose in a claim about signs, where a comparison is not of signs."""
 
-MOST_RATE = 1e6
+MAX_RATE = 1e6
 """The largest rate at which claims are checked: beyond it, what they compare is rounding."""
 
 
 def check_rates(*, lr_y: float | None, lr_z: float | None) -> None:
     """Refuse learning rates that are not positive numbers; None stands for a claim's own rate."""
     for name, rate in (("lr_y", lr_y), ("lr_z", lr_z)):
-        if rate is not None and numbers(name, rate, above=0) > MOST_RATE:
-            raise InputError(f"{name} is {rate:g}: give a rate of at most {MOST_RATE:g}.")
+        if rate is not None and numbers(name, rate, above=0) > MAX_RATE:
+            raise InputError(f"{name} is {rate:g}: give a rate of at most {MAX_RATE:g}.")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from scansnap import theory
 from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import State, symmetric_flow, trajectory
+from scansnap.claims.population import PopulationState, symmetric_flow, trajectory
 from scansnap.claims.sampling import sampled_decoder
 from scansnap.data.synthetic import single_common
 from scansnap.theory.reduced_dynamics import DecoderGradient
@@ -145,7 +145,7 @@ def remark_1(check: Check) -> None:
     size, own = classes.vocab_size, measured[:, 0, classes.next_token[0]]
     plain = (size - 1) * theory.decoder_growth(times / classes.num_classes, vocab_size=size, lr_y=check.setting.lr_y)
     check.equal("own logit by h without the overlap", plain / own, 1.0, tolerance=2e-3, role="corrected")
-    start = State(classes, 0 * states[0].decoder, 0 * states[0].attention_logits)
+    start = PopulationState(classes, 0 * states[0].decoder, 0 * states[0].attention_logits)
     moved = classes.num_classes * (f @ start.velocity()[0])[0, classes.next_token[0]]
     rate = (1 - 1 / size) * theory.shared_overlap_rate(rho, **check.setting.sizes)
     label = "rate of the own logit at the start, 1 - rho (K-1)/(M-1)"

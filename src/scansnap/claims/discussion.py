@@ -97,7 +97,7 @@ def few_tokens(check: Check) -> None:
 
 
 SEQ_LEN = 9
-MOST_SEEN = 0.02
+MAX_SEEN_SHARE = 0.02
 """The least share of spurious tokens in eight sequences about which training can say anything."""
 
 
@@ -132,14 +132,14 @@ def spurious_tokens(check: Check) -> None:
         shares.append(_on_spurious(classes, train(classes, **options, num_sequences=int(size)), int(size), seeds))
     start, end = np.array(shares).T
     peak = int(counted.argmax())
-    if counted[sizes == 8] < MOST_SEEN:
+    if counted[sizes == 8] < MAX_SEEN_SHARE:
         raise InputError(
             "spurious_tokens says nothing about these classes: eight sequences of nine show their common tokens in "
             "every class; give classes with rarer ones."
         )
     check.equal(f"share before training, mean of {runs} data sets", counted, start, tolerance=0.2)
     check.positive("fall of the counted share with N, from its largest value on", -np.diff(counted[peak:]))
-    noticeable = (sizes >= 8) & (counted >= MOST_SEEN)
+    noticeable = (sizes >= 8) & (counted >= MAX_SEEN_SHARE)
     check.positive(f"what training adds, N = 8 to {sizes[noticeable][-1]}", (end - start)[noticeable])
     informed = train(classes, **options, num_sequences=8, attention_prior={"common": -2.0})
     suppressed = _on_spurious(classes, informed, 8, seeds)[-1]

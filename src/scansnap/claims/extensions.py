@@ -39,7 +39,7 @@ TIMES = np.geomspace(1, 1e5, 21)
 LONG_TIMES = np.geomspace(1, 1e9, 28)
 STARTS = 40
 """Heads that start apart, over all runs."""
-MOST_DENSE_TOKENS = 400
+MAX_DENSE_TOKENS = 400
 """The largest vocabulary for which whole M x M starts of all heads are drawn."""
 
 
@@ -91,10 +91,10 @@ def heads_prior(check: Check) -> None:
     """The winner among the first class's distinct tokens in 40 heads: flows, sampled training, and Y(0) random."""
     classes = check.setting.classes
     size, rng = classes.vocab_size, check.rng()
-    if size > MOST_DENSE_TOKENS:
+    if size > MAX_DENSE_TOKENS:
         raise InputError(
             f"heads_prior draws whole {size} x {size} matrices for {STARTS} heads: give classes of at most "
-            f"{MOST_DENSE_TOKENS} tokens."
+            f"{MAX_DENSE_TOKENS} tokens."
         )
     scale = 4 / np.sqrt(size)
     z = rng.uniform(-scale, scale, size=(STARTS // 4, 4, size, size))

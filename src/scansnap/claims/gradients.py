@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scansnap import theory
 from scansnap.claims.check import FORM_ROLES, Check, Curve, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, State, trajectory
+from scansnap.claims.population import FloatArray, PopulationState, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
 from scansnap.dynamics.kernel_engine import first_gradient
@@ -27,7 +27,7 @@ from scansnap.runtime.errors import InputError
 H = 1e-100
 """The imaginary step."""
 
-MOST_DENSE_TOKENS = 2000
+MAX_DENSE_TOKENS = 2000
 """The largest vocabulary for which a check holds whole M x M matrices."""
 
 Numbers = NDArray[Any]  # real or complex
@@ -86,9 +86,9 @@ def lemma_1(check: Check) -> None:
     """Closed form against derivatives of the plain forward pass: random Y and Z, 64 sequences of 40 tokens, float64."""
     classes = check.setting.classes
     size = classes.vocab_size
-    if size > MOST_DENSE_TOKENS:
+    if size > MAX_DENSE_TOKENS:
         raise InputError(
-            f"lemma_1 compares dense {size} x {size} matrices: give classes of at most {MOST_DENSE_TOKENS} tokens."
+            f"lemma_1 compares dense {size} x {size} matrices: give classes of at most {MAX_DENSE_TOKENS} tokens."
         )
     rng = check.rng()
     y, z = rng.normal(size=(size, size)), rng.normal(size=(size, size))
@@ -224,14 +224,14 @@ def lemma_4(check: Check) -> None:
         check.equal(f"dz/dt per step, {form} form", predicted, measured, tolerance=1e-6, role=role)
 
 
-def fixed_attention_state(setting: Setting, *, per_class: float) -> State:
+def fixed_attention_state(setting: Setting, *, per_class: float) -> PopulationState:
     """Y of Theorem 5 after `per_class` updates of every class, with z = 0."""
     classes = setting.classes
     f = theory.directions(setting.probs)
     w = theory.decoder_logits(
         per_class, next_token=classes.next_token, vocab_size=classes.vocab_size, lr_y=setting.lr_y
     )
-    return State(classes, theory.decoder(f, w), np.zeros((len(classes.queries), f.shape[1])))
+    return PopulationState(classes, theory.decoder(f, w), np.zeros((len(classes.queries), f.shape[1])))
 
 
 @claim(

@@ -35,7 +35,7 @@ PUBLISHED: dict[str, Any] = {"steps": 100, "batch_size": 128, "seq_len": 128, "m
 
 
 @dataclass(frozen=True)
-class State:
+class PopulationState:
     """Y (S x M) and Z (Q x S) over the contextual tokens, at one time."""
 
     classes: SequenceClasses
@@ -73,7 +73,7 @@ def trajectory(
     *,
     times: FloatArray,
     **options: Any,
-) -> tuple[list[State], xr.Dataset]:
+) -> tuple[list[PopulationState], xr.Dataset]:
     """The states of `flow` from zero at the times, and its result."""
     needed = 3 * 8 * len(times) * len(classes.contextual_tokens) * classes.vocab_size
     if needed > physical_memory() / 4:
@@ -84,7 +84,7 @@ def trajectory(
     record = ("loss", "attention", "attention_logits", "decoder")
     result = one_head(flow(classes, times=times, record=record, progress=False, **options))
     moving = zip(result["decoder"].values[0], result["attention_logits"].values[0], strict=True)
-    return [State(classes, decoder, logits) for decoder, logits in moving], result
+    return [PopulationState(classes, decoder, logits) for decoder, logits in moving], result
 
 
 def distinct_entries(classes: SequenceClasses, kind: str = "distinct") -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ RATES = np.array([1.0, 2.0, 4.0, 10.0])
 """eta_Y in units of the setting's."""
 TIMES = np.geomspace(1, 1e12, 49)
 RATIOS = 10 ** (np.arange(16) / 5)
-WHEN = np.array([1e3, 1e6, 1e9])
+RATIO_TIMES = np.array([1e3, 1e6, 1e9])
 
 
 def figure_3_setting() -> Setting:
@@ -196,9 +196,9 @@ def section_6_c(check: Check) -> None:
     lines: dict[str, FloatArray] = {}
     weak = Setting(assumed_setting().classes, lr_y=setting.lr_y, lr_z=lr_z)
     for name, each in {"the setting": setting, "classes within Assumption 2": weak}.items():
-        by_ratio = _growth_by_rate(each, WHEN, "true", RATIOS * lr_z, lr_z)
-        lines |= {f"{name}, {step:g} steps": by_ratio[:, i] for i, step in enumerate(WHEN)}
-        for step, place in zip(WHEN, RATIOS[by_ratio.argmax(axis=0)], strict=True):
+        by_ratio = _growth_by_rate(each, RATIO_TIMES, "true", RATIOS * lr_z, lr_z)
+        lines |= {f"{name}, {step:g} steps": by_ratio[:, i] for i, step in enumerate(RATIO_TIMES)}
+        for step, place in zip(RATIO_TIMES, RATIOS[by_ratio.argmax(axis=0)], strict=True):
             label = f"ratio with the largest ln chi at {step:g} steps, true gradient, {name}"
             check.at_least(label, place, RATIOS[0], role="contrast")
     beyond = -np.diff(by_ratio[RATIOS >= 30], axis=0)

@@ -1,14 +1,8 @@
-"""Claims about systems other than (Y, Z): two that every system makes, and those in the module of its name.
-
-The gradient of a system must be that of its loss, and its invariants must be constant along its flow.  A system
-`systems/NAME.py` may have claims of its own in `claims/NAME.py`.
-"""
+"""Claims that every system makes: its gradient is that of its loss, and its invariants are constant along its flow."""
 
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 
 import numpy as np
 
@@ -19,7 +13,6 @@ from scansnap.dynamics.train import train
 from scansnap.runtime.machine import needs_torch
 from scansnap.systems.catalog import SYSTEMS
 from scansnap.systems.system import System
-from scansnap.validation.user_code import is_own
 
 system_claim = partial(claim, depends_on="nothing")
 """Makes a claim about a system, which does not depend on the classes of (Y, Z)."""
@@ -29,25 +22,6 @@ quiet_flow, quiet_train = partial(flow, progress=False), partial(train, progress
 
 SEEDS = 5
 TIMES = (0.0, 0.1, 1.0, 10.0)
-
-
-def claims_of_system(system: System) -> list[Claim]:
-    """What any system claims, and the claims that the package has about this one."""
-    return [*general_claims(system), *special_claims(system)]
-
-
-def special_claims(system: System) -> list[Claim]:
-    """The claims in the module that is named for the system's own."""
-    name = f"scansnap.claims.{type(system).__module__.rsplit('.', 1)[-1]}"
-    if is_own(system) or find_spec(name) is None:
-        return []
-    return [value for value in vars(import_module(name)).values() if isinstance(value, Claim)]
-
-
-def all_special_claims() -> list[Claim]:
-    """The claims that the package has about its systems."""
-    by_id = {c.id: c for name in SYSTEMS for c in special_claims(SYSTEMS.member(name))}
-    return list(by_id.values())
 
 
 def general_claims(system: System) -> list[Claim]:

@@ -1,23 +1,21 @@
-"""Check claims: the paper's, collected from the modules that define them, and those of a user's file."""
+"""Check claims: the paper's, those of other papers, and those of a user's file."""
 
 from __future__ import annotations
 
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
+from scansnap.claims.catalog import by_id, claims_about, claims_of, installed_claims, own_claims, paper_claims
 from scansnap.claims.check import check_rates
 from scansnap.claims.claim import Claim, Verdict
-from scansnap.claims.systems import all_special_claims, claims_of_system
+from scansnap.claims.coverage import claims_at
 from scansnap.data.named_classes import Data, as_source
-from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
+from scansnap.runtime.errors import InputError, ScanSnapError, unknown
 from scansnap.runtime.formulas import readable
 from scansnap.runtime.progress import progress_bar
 from scansnap.systems.catalog import SYSTEMS
@@ -25,72 +23,6 @@ from scansnap.systems.system import System
 from scansnap.validation.argument_types import SequenceType
 from scansnap.validation.user_code import called, describe_error, run_user_file
 from scansnap.validation.validate import validated
-
-MODULES = (
-    "gradients",
-    "growth",
-    "decoder",
-    "overlaps",
-    "sampling",
-    "attention",
-    "phases",
-    "asymptotics",
-    "rates",
-    "extensions",
-    "discussion",
-    "true_sgd",
-)
-"""The modules that define the paper's claims, in the paper's order; the last has claims of our own."""
-
-STATEMENTS = (
-    "lemma",
-    "theorem",
-    "corollary",
-    "remark",
-    "assumption",
-    "equation",
-    "definition",
-    "figure",
-    "section",
-    "appendix",
-)
-"""Kinds of numbered statements, in the order in which they are listed."""
-
-
-def paper_claims() -> list[Claim]:
-    """The package's claims: the paper's numbered statements, sorted, then the others as their modules list them."""
-
-    def place(claim: Claim) -> tuple[int, int]:
-        kind, number = (*claim.id.split("_"), "")[:2]
-        return (
-            STATEMENTS.index(kind) if kind in STATEMENTS else len(STATEMENTS),
-            int(number) if number.isdigit() else 0,
-        )
-
-    modules = (import_module(f"scansnap.claims.{name}") for name in MODULES)
-    return sorted(by_id(claim for module in modules for claim in claims_of(module)).values(), key=place)
-
-
-def claims_of(module: ModuleType) -> list[Claim]:
-    """The claims that a module defines, in order; not those that it imports."""
-    unique = {id(value): value for value in vars(module).values() if isinstance(value, Claim)}
-    return [claim for claim in unique.values() if not _imported(claim, module)]
-
-
-def _imported(claim: Claim, module: ModuleType) -> bool:
-    home = sys.modules.get(claim.check.__module__)
-    return home is not None and home is not module and any(value is claim for value in vars(home).values())
-
-
-def by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
-    """Claims by id, which must be unique."""
-    listed: dict[str, Claim] = {}
-    for claim in claims:
-        if not isinstance(claim, Claim):
-            raise InputError(f"{short_repr(claim)} is not a claim: make one with the decorator scansnap.claim.")
-        if listed.setdefault(claim.id, claim) is not claim:
-            raise InputError(f"there is a claim called '{claim.id}' already: give yours another name.")
-    return listed
 
 
 @validated
@@ -128,12 +60,12 @@ def verify(
     Parameters
     ----------
     ids : str
-        The claims to check, among the paper's and `claims`; by default all of `claims`, or all of the paper's.
-        "Theorem 2" and "theorem-2" are `theorem_2`.
+        The claims to check, by id, or as the paper numbers what they are about: "Eq. 10", "Lemma 3", "Section 6 (b)".
+        By default all of `claims`, or all of the paper's.
     claims : sequence of Claim
         Your own claims, made with the decorator `claim`.
     system : System or name
-        Check the claims about this system: its gradient, its invariants, and what the package states about it.
+        Check the claims about this system: its gradient, its invariants, and those of its paper.
     classes : SequenceClasses or name
         Classes to check the claims on, in place of their own.
     lr_y, lr_z : float
@@ -150,7 +82,7 @@ def verify(
     lemma_6 holds
     """
     if system is not None:
-        claims = [*claims_of_system(SYSTEMS.member(system)), *(claims or ())]
+        claims = [*claims_about(SYSTEMS.member(system)), *(claims or ())]
     selected = select(*ids, claims=claims)
     check_rates(lr_y=lr_y, lr_z=lr_z)
     given = {"classes": None if classes is None else as_source(classes).classes, "lr_y": lr_y, "lr_z": lr_z}
@@ -175,17 +107,20 @@ def verify(
 
 def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
-    known = by_id([*paper_claims(), *all_special_claims(), *(claims or ())])
+    known = by_id([*own_claims().values(), *(claims or ())])
     if not ids:
         return list(paper_claims() if claims is None else claims)
-    selected = []
+    selected: dict[str, Claim] = {}
     for name in ids:
-        written = name if name in known else re.sub(r"[\s-]+", "_", name.strip().lower())  # Theorem 2, theorem-2
-        if written not in known:
-            own = [claim.id for claim in claims or ()]
-            raise unknown("claim", written, dict.fromkeys([*own, *get_close_matches(written, known)]) if own else known)
-        selected.append(known[written])
-    return selected
+        written = re.sub(r"[\s-]+", "_", name.strip().lower())  # theorem-2
+        for found in (name,) if name in known else claims_at(name) or (written,):
+            if found not in known:
+                known = {**installed_claims(), **known}
+            if found not in known:
+                own = [claim.id for claim in claims or ()]
+                raise unknown("claim", found, dict.fromkeys([*own, *get_close_matches(found, known)]) if own else known)
+            selected[found] = known[found]
+    return list(selected.values())
 
 
 def _verdict(

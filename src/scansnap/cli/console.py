@@ -16,12 +16,14 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
-import typer
+import click
 
-from scansnap.runtime.errors import ScanSnapError, printable
+from scansnap.runtime.errors import PaperWarning, ScanSnapError, printable
 
 GRACE = 1.0
 """Seconds in which several signals count as one."""
@@ -40,8 +42,24 @@ def echo(text: str, *, error: bool = False, color: str | None = None) -> None:
         return
     shown = printable(text, keep="\n")
     if color is not None and stream.isatty() and not os.environ.get("NO_COLOR"):
-        shown = typer.style(shown, fg=color)
+        shown = click.style(shown, fg=color)
     print(shown, file=stream, flush=True)
+
+
+@contextlib.contextmanager
+def papers_left_out_in_one_line() -> Iterator[None]:
+    """Print a `PaperWarning` as one sentence, without the line of code that it comes from."""
+    show_before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, PaperWarning):
+            echo(f"scansnap: {message}", error=True)
+        else:
+            show_before(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 class Terminated(KeyboardInterrupt):

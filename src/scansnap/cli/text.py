@@ -1,4 +1,4 @@
-"""`scansnap text train` and `scansnap text show`."""
+"""`scansnap text`: `train`, `show` and `classes`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.corpus.options import ReadOptions
+from scansnap.cli.flags import Argument, Flag, command
+from scansnap.cli.option_flags import option_flags, select_options
 from scansnap.runtime.errors import InputError
+from scansnap.text.classes import ClassOptions
+from scansnap.text.corpus import ReadOptions
+from scansnap.text.counts import ALL_SPLITS
 from scansnap.text.options import AnyTextOptions, YZShape, YZTextOptions, text_options
 from scansnap.validation.argument_types import IntegerType
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scansnap.corpus.corpus import Corpus
+    from scansnap.text.corpus import Corpus
 
 TEXT_HELP = (
     "A file of text or a table (.txt, .csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them (with train, "
     "valid and test files, or any), or a name: example, wikitext-2, wikitext-103 (the last two are fetched)."
 )
-TEXT_ARGUMENT = typer.Argument(metavar="TEXT", help=TEXT_HELP)
+TEXT = Argument(TEXT_HELP, metavar="TEXT")
 
 
 def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any) -> Corpus:
     """A text, and on the error stream which files were read and what is doubtful about them."""
-    from scansnap.corpus.corpus import read_corpus
+    from scansnap.text.corpus import read_corpus
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in the report
@@ -41,13 +42,15 @@ def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any
     return corpus
 
 
-@with_flags(ReadOptions, AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
+@command(
+    common.OVERWRITE_FLAG, *option_flags(ReadOptions, AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
+)
 def train(
-    source: Annotated[str, TEXT_ARGUMENT],
-    store: Annotated[Path | None, common.STORE_OPTION] = None,
-    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
-    **flags: Flag,
+    source: Annotated[str, TEXT],
+    store: Annotated[Path | None, common.STORE] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE] = None,
+    json: Annotated[bool, common.JSON] = False,
+    **flags: Any,
 ) -> None:
     """Train a transformer, or the paper's Y and Z, on next-token prediction and follow its attention.
 
@@ -57,13 +60,13 @@ def train(
     processes share the batch of a transformer.
     """
     common.check_picture(picture)
-    options = text_options(read_flags(flags, AnyTextOptions))
+    options = text_options(select_options(AnyTextOptions, flags))
 
     from scansnap.text.processes import process_count, process_rank
     from scansnap.text.train import train_text
 
     quiet = json or process_rank() > 0
-    corpus = read_text(source, quiet=quiet, **read_flags(flags, ReadOptions))
+    corpus = read_text(source, quiet=quiet, **select_options(ReadOptions, flags))
     if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
@@ -74,28 +77,24 @@ def train(
     configuration = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
     path = common.choose_store(store, f"text-{corpus.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
-    dataset = train_text(corpus, options, store=path, progress=False if json else None)
+    dataset = train_text(corpus, **vars(options), store=path, progress=False if json else None)
     if process_rank() == 0:
         _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
+@command(common.OVERWRITE_FLAG)
 def show(
-    result: Annotated[Path, typer.Argument(help="What `scansnap text train` wrote.")],
-    text: Annotated[
-        str | None,
-        typer.Option(help="Words of your own to show the trained model's attention on."),
-    ] = None,
+    result: Annotated[Path, Argument("What `scansnap text train` wrote.")],
+    text: Annotated[str | None, Flag("Words of your own to show the trained model's attention on.")] = None,
     steps: Annotated[
         str | None,
-        typer.Option(
-            help="Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced.",
-        ),
+        Flag("Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced."),
     ] = None,
-    layer: Annotated[int, typer.Option(help="Layer, from 0.")] = 0,
-    head: Annotated[int, typer.Option(help="Head, from 0.")] = 0,
-    window: Annotated[int | None, typer.Option(help="Validation window, from 0; by default the first.")] = None,
-    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    layer: Annotated[int, Flag("Layer, from 0.")] = 0,
+    head: Annotated[int, Flag("Head, from 0.")] = 0,
+    window: Annotated[int | None, Flag("Validation window, from 0; by default the first.")] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE] = None,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Draw attention with the words on the axes: at several steps of training, or on words of your own."""
     common.check_picture(picture)
@@ -128,6 +127,33 @@ def show(
     if text is not None and (unknown := words.count("<unk>")):
         echo(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
     echo(f"picture: {drawn}   ({_of_steps(shown_steps, at)})")
+
+
+@command(*option_flags(ReadOptions, ClassOptions, defaults=True))
+def classes(
+    source: Annotated[str, TEXT],
+    output: Annotated[Path, Flag("The file for the classes (.toml or .json).")] = Path("classes.json"),
+    json: Annotated[bool, common.JSON] = False,
+    **flags: Any,
+) -> None:
+    """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
+    from scansnap.data.named_classes import write_classes
+    from scansnap.text.classes import classes_from_text
+
+    options = select_options(ClassOptions, flags)
+    hold_out = options.get("split", ALL_SPLITS) != ALL_SPLITS
+    corpus = read_text(source, quiet=json, hold_out=hold_out, **select_options(ReadOptions, flags))
+    classes = classes_from_text(corpus, **options)
+    path = write_classes(classes, output)
+    if json:
+        facts = {"classes": str(path), "num_classes": classes.num_classes, "vocab_size": classes.vocab_size}
+        common.echo_json({**facts, "kept": vars(classes.kept)})
+        return
+    sizes = (
+        f"{classes.num_classes} classes of {len(classes.queries)} queries and {len(classes.contextual_tokens)} tokens"
+    )
+    echo(f"{sizes}: {classes.kept}")
+    echo(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
 
 
 def _of_steps(shown: list[int], asked: list[int] | None) -> str:

@@ -1,42 +1,31 @@
-"""`scansnap watch show`, `checkpoints`, `compare` and `demo`."""
+"""`scansnap watch show`, `checkpoints` and `compare`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from scansnap.cli import common
 from scansnap.cli.console import echo
+from scansnap.cli.flags import Argument, Flag, command
 from scansnap.runtime.errors import InputError, count_items
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scansnap.monitor.watch import Watch
-
-FROM_OPTION = typer.Option(
-    "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
-)
-PAGE_OPTION = typer.Option("--page", help="Write verdicts, maps, lines and patterns to one page (.html).")
-SHOW = "snapshots: {0}   (show them with scansnap watch show {0} --once)"
-QUANTITY_OPTION = typer.Option("--quantity", help="The quantity on the map.")
+PAGE = Flag("Write verdicts, maps, lines and patterns to one page (.html).")
 
 
+@command(common.FROM, common.OVERWRITE_FLAG)
 def show(
-    store: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) writes.")],
-    quantity: Annotated[str, QUANTITY_OPTION] = "normalized_entropy",
-    once: Annotated[bool, typer.Option("--once", help="Print the last snapshot and end.")] = False,
-    refresh: Annotated[float, typer.Option("--refresh", help="Seconds between updates of the terminal.")] = 2.0,
-    page: Annotated[Path | None, PAGE_OPTION] = None,
-    verdicts: Annotated[Path | None, FROM_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    store: Annotated[Path, Argument("What ss.watch(..., store=...) writes.")],
+    quantity: Annotated[str, Flag("The quantity on the map.")] = "normalized_entropy",
+    once: Annotated[bool, Flag("Print the last snapshot and end.")] = False,
+    refresh: Annotated[float, Flag("Seconds between updates of the terminal.")] = 2.0,
+    page: Annotated[Path | None, PAGE] = None,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Show what a watch has recorded: live in the terminal while training goes on, until interrupted, or as a page."""
     from rich.console import Console
@@ -46,7 +35,6 @@ def show(
 
     if not refresh > 0:
         raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
-    common.run_parts(verdicts)
     snapshots = read_snapshots(store)
     if page is not None or json:
         _report(snapshots, page, json)
@@ -56,30 +44,21 @@ def show(
         follow(store, quantity, Console(), refresh=refresh)
 
 
+@command(common.OVERWRITE_FLAG)
 def checkpoints(
     folder: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500."
-        ),
+        Path, Argument("A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500.")
     ],
-    probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each snapshot.")],
+    probe: Annotated[Path, Flag("A text file that the model reads at each snapshot.")],
     store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            help="Where to write the snapshots (zarr), and to resume from; by default beside the folder.",
-        ),
+        Path | None, Flag("Where to write the snapshots (zarr), and to resume from; by default beside the folder.")
     ] = None,
-    page: Annotated[Path | None, PAGE_OPTION] = None,
-    windows: Annotated[int, typer.Option("--windows", min=1, help="Windows of the text.")] = 8,
-    length: Annotated[int, typer.Option("--length", min=4, help="Tokens of a window, at most.")] = 128,
-    device: Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")] = "cpu",
-    allow_pickles: Annotated[
-        bool,
-        typer.Option("--allow-pickles", help="Open pickled weights too; opening a pickle can run any code in it."),
-    ] = False,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    page: Annotated[Path | None, PAGE] = None,
+    windows: Annotated[int, Flag("Windows of the text.", least=1)] = 8,
+    length: Annotated[int, Flag("Tokens of a window, at most.", least=4)] = 128,
+    device: Annotated[str, Flag("Where the model runs: cpu or cuda.")] = "cpu",
+    allow_pickles: Annotated[bool, Flag("Open pickled weights too; opening a pickle can run any code in it.")] = False,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Take a snapshot of each checkpoint of a training, and make the same record and page as a watch of it.
 
@@ -113,20 +92,18 @@ def checkpoints(
         )
     _report(snapshots, page, json)
     if not json:
-        echo(SHOW.format(path))
+        echo(f"snapshots: {path}   (show them with scansnap watch show {path} --once)")
 
 
+@command()
 def compare(
-    first: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) wrote of one run.")],
-    second: Annotated[Path, typer.Argument(help="The same of another run.")],
-    by_rate: Annotated[
-        bool, typer.Option("--by-rate", help="Align by the sum of the learning rates so far, not by step.")
-    ] = False,
+    first: Annotated[Path, Argument("What ss.watch(..., store=...) wrote of one run.")],
+    second: Annotated[Path, Argument("The same of another run.")],
+    by_rate: Annotated[bool, Flag("Align by the sum of the learning rates so far, not by step.")] = False,
     tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", min=0, help="The largest difference that counts as none; of logits, times 256."),
+        float, Flag("The largest difference that counts as none; of logits, times 256.", least=0)
     ] = 0.1,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Say which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
 
@@ -152,70 +129,15 @@ def compare(
         echo(f"verdicts of the {name} run alone: {verdicts_of_one(run, other)}")
 
 
-def demo(
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 800,
-    every: Annotated[int, typer.Option("--every", min=1, help="Steps between snapshots.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights and the texts.")] = 0,
-    store: Annotated[Path | None, typer.Option("--store", help="Where to write the snapshots (zarr).")] = None,
-    page: Annotated[Path, PAGE_OPTION] = Path("results/watch-demo.html"),
-    json: Annotated[bool, common.JSON_OPTION] = False,
-) -> None:
-    """Train a small GPT on verses that repeat, and see induction heads form: half a minute on a CPU.
-
-    In a terminal the map shows prefix matching while it trains: how much each head attends to what followed the same
-    word before.
-    """
-    from scansnap.monitor.demo import most_inductive, story, train_demo
-    from scansnap.report.html import check_page
-
-    check_page(page)
-    if store is not None and store.exists():
-        raise InputError(f"--store is '{store}', which exists already: give another name.")
-    began = time.perf_counter()
-    with _demo_view(steps, quiet=json) as on_snapshot:
-        watching = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
-    snapshots = watching.dataset
-    if not json:
-        echo(story(snapshots))
-    _report(snapshots, page, json, ("prefix_matching", *most_inductive(snapshots)))
-    if not json:
-        if store is not None:
-            echo(SHOW.format(store))
-        echo(f"trained and watched in {time.perf_counter() - began:.0f} s")
-
-
-@contextmanager
-def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Watch], None]]:
-    """What shows each snapshot of the demonstration: the whole screen of a terminal, or now and then a line."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from scansnap.monitor.terminal import view
-
-    console = Console()
-    has_screen = console.is_terminal and not quiet
-    with Live(console=console, auto_refresh=False, screen=True) if has_screen else nullcontext() as live:
-
-        def show_snapshot(step: int, loss: float, watching: Watch) -> None:
-            heading = f"step {step:,} of {steps:,}: loss {loss:.2f}"
-            if live is not None:
-                live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
-            elif not quiet and step % 100 < watching.every:
-                last = watching.dataset["prefix_matching"].values[-1, -1]
-                echo(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
-
-        yield show_snapshot
-
-
-def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
+def _report(snapshots: xr.Dataset, page: Path | None, json: bool) -> None:
     """Write the page, and print verdicts."""
     from scansnap.monitor.dataset import split_missing
     from scansnap.monitor.verdicts import by_kind, headline, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
-        from scansnap.report.watch_page import write_opened
+        from scansnap.report.watch_page import write_watch_page
 
-        write_opened(page, snapshots, opening)
+        write_watch_page(page, snapshots)
     _, missing = split_missing(snapshots)
     if json:
         facts = {

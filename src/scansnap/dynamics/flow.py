@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 
 from scansnap.dynamics.options import FlowingOptions, FlowOptions, Runs
 from scansnap.dynamics.task import FlowTask, Trained, as_system, flow_options, flow_task
-from scansnap.results.dataset import Recorder, attributes, run_dataset, run_variables
+from scansnap.results.dataset import Recorder, run_dataset, run_variables
 from scansnap.runtime.machine import one_thread
 from scansnap.runtime.progress import progress_bar
+from scansnap.storage.provenance import attributes
 from scansnap.systems.quantity import Quantity
 from scansnap.validation.options import Call, options_or_kwargs
 

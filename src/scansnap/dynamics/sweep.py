@@ -32,13 +32,14 @@ from scansnap.dynamics.grid import (
     run_shard,
 )
 from scansnap.dynamics.options import Rates, SweepExecution, TimeOptions, TrainOptions
-from scansnap.results.dataset import UNITS, Recorder, attributes, check_apart
+from scansnap.results.dataset import UNITS, Recorder, check_apart
 from scansnap.results.store import Variable, runs_done
 from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import physical_memory
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.folder import is_new
+from scansnap.storage.provenance import attributes
 from scansnap.systems.quantity import Quantity
 from scansnap.systems.system import System
 from scansnap.validation.options import CALL_DOCUMENTATION, Options, describe_options, from_names, options_of, values_of

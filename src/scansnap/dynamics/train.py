@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from scansnap.dynamics.options import Runs, TrainingOptions, TrainOptions
 from scansnap.dynamics.task import Engine, Trained, TrainTask, as_system, needed_by, train_options, train_task
-from scansnap.results.dataset import Recorder, Records, attributes, run_dataset, run_variables
+from scansnap.results.dataset import Recorder, Records, run_dataset, run_variables
 from scansnap.runtime.progress import progress_bar
+from scansnap.storage.provenance import attributes
 from scansnap.validation.options import Call, options_or_kwargs
 
 PIECE_SECONDS = 0.5

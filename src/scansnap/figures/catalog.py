@@ -1,12 +1,14 @@
-"""The figures of this package by name, and those of a user's file: `ss.figure` makes one.
+"""The figures of Scan and Snap by number, those of other papers by name, and those of a user's file.
 
-A figure's module is imported when it is needed.  A new figure needs its module and one line here.
+`ss.figure` makes one.  A figure's module is imported when it is needed.  A new figure of Scan and Snap needs its module
+and one line here; another paper's are found in its module `figure`.
 """
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -40,16 +42,7 @@ TEXT = {
 }
 """The modules of the paper's figures that are made from a text, which the user must give."""
 
-OF_SYSTEMS = {
-    "joma": "joma",
-    "selection": "selection",
-    "next_token": "selection",
-    "reversal": "reversal",
-    "sinks": "sinks",
-}
-"""The modules of the figures about systems other than (Y, Z)."""
-
-MODULES = {**SYNTHETIC, **TEXT, **OF_SYSTEMS}
+MODULES = {**SYNTHETIC, **TEXT}
 
 NUMBERED = tuple(sorted((*SYNTHETIC, *TEXT), key=int))
 """The figures of the paper."""
@@ -72,15 +65,40 @@ class FigureResult:
     trends: list[Trend]  # the tests of its statements
     picture: Figure  # a matplotlib figure
 
+    def __str__(self) -> str:
+        return "\n".join([self._heading, *map(str, self.trends)])
+
+    @property
+    def details(self) -> str:
+        """The figure in words, with its setting, and the numbers and the test behind each statement."""
+        setting = f"  {self.recipe.setting} ({self.dataset.attrs['seconds']:.1f} s)"
+        return "\n".join([self._heading, setting, *(f"{trend}\n{trend.details}" for trend in self.trends)])
+
+    @property
+    def _heading(self) -> str:
+        return f"Figure {self.recipe.name}: {self.recipe.title}\n  {self.recipe.statement}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "figure": self.recipe.name,
+            "title": self.recipe.title,
+            "statement": self.recipe.statement,
+            "setting": self.recipe.setting,
+            "trends": [trend.as_dict() for trend in self.trends],
+            "numbers": numbers(self.dataset),
+            "seconds": self.dataset.attrs["seconds"],
+        }
+
 
 @validated
 def figure(name: str | FigureRecipe, **options: object) -> FigureResult:
-    """Make a figure of the paper, of another system or your own from new runs, and test what it should show.
+    """Make a figure of the paper, of another paper or your own from new runs, and test what it should show.
 
     Parameters
     ----------
     name : str or FigureRecipe
-        The figure's number in the paper, as "6" or "fig_6", a name such as "joma", or a recipe of your own.
+        The figure's number in the paper, as "6" or "fig_6", the name of another paper's figure, or your own recipe.
     **options
         Options of this figure: `num_seeds` of figures of runs; `text`, `steps`, `device` and `precision` of figures
         that train on a text.
@@ -103,13 +121,33 @@ def figure(name: str | FigureRecipe, **options: object) -> FigureResult:
 
 
 def recipe(figure: str | FigureRecipe) -> FigureRecipe:
-    """The figure of this package with that name; a recipe is returned as it is."""
+    """The figure with that name; a recipe is returned as it is."""
     if isinstance(figure, FigureRecipe):
         return figure
     name = figure.removeprefix("fig_")
-    if name not in MODULES:
-        raise unknown("figure", figure, [*NUMBERED, *OF_SYSTEMS])
-    return _recipes(import_module(f"scansnap.figures.{MODULES[name]}"))[name]
+    if name in MODULES:
+        return _recipes(import_module(f"scansnap.figures.{MODULES[name]}"))[name]
+    if name in own_paper_recipes():
+        return own_paper_recipes()[name]
+    if name not in installed_recipes():
+        raise unknown("figure", figure, [*NUMBERED, *own_paper_recipes(), *installed_recipes()])
+    return installed_recipes()[name]
+
+
+@cache
+def own_paper_recipes() -> dict[str, FigureRecipe]:
+    """The figures of the other papers in this package."""
+    from scansnap.systems.catalog import OWN_PAPERS, collect_from_papers
+
+    return collect_from_papers("figure", _recipes, OWN_PAPERS)
+
+
+@cache
+def installed_recipes() -> dict[str, FigureRecipe]:
+    """The figures of installed papers."""
+    from scansnap.systems.catalog import collect_from_papers, installed_papers
+
+    return collect_from_papers("figure", _recipes, installed_papers(), (*MODULES, *own_paper_recipes()))
 
 
 def recipe_from(file: Path, name: str) -> FigureRecipe:

@@ -57,7 +57,7 @@ def claim(verdict: Verdict) -> Figure:
 def quantities(result: xr.Dataset) -> Figure:
     """Every recorded quantity of runs of any system over steps or time, one panel each.
 
-    >>> figure = ss.plot.quantities(ss.train("sinks", lr_alpha=1.0, lr_beta=1.0, steps=100))
+    >>> figure = ss.plot.quantities(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=100, record="loss"))
     """
     from scansnap.figures import over_time
 

@@ -3,7 +3,7 @@
 Figure 7: attention of the first layer on a window of text, as a 1-layer and a 3-layer transformer train.
 
 Sparsity and freezing are measured separately: by the entropy of attention as a share of the largest possible in its
-row, mean over the validation split, and by the share of attention that moves per step.  `results/metrics.py` defines
+row, mean over the validation split, and by the share of attention that moves per step.  `runtime/snap.py` defines
 when a pattern counts as frozen.
 
 Figure 10: entropy of attention over the validation split after training, against the learning rate.
@@ -22,18 +22,18 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scansnap.corpus.batches import Columns
-from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import all_rise, enough_seeds, exact, rise
 from scansnap.figures.style import COLORS, attention_bar, label, legend, line, log_axis, points
 from scansnap.figures.text_attention import draw_pattern
-from scansnap.results.metrics import find_snap
-from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError
-from scansnap.text.options import TextOptions, TextShape, text_options
+from scansnap.runtime.snap import find_snap
+from scansnap.storage.provenance import store_name
+from scansnap.text.corpus import Corpus, read_corpus
+from scansnap.text.options import TextOptions, TextShape
 from scansnap.text.processes import process_count
 from scansnap.text.train import text_training
+from scansnap.text.windows import Columns
 
 FOLDER = Path("results") / "text"
 
@@ -72,7 +72,7 @@ def train_grid(
         options = {**setting, "seed": seed}
         name = store_name(corpus.name, {**options, "corpus": corpus.fingerprint})
         store = None if folder is None else folder / name
-        runs.append(text_training(corpus, text_options(options), store=store).run(progress))
+        runs.append(text_training(corpus, **options, store=store).run(progress))
         first = runs[-1].isel(run=0, layer=0).reset_coords(drop=True).rename(step="record")
         part = first[["entropy", "normalized_entropy", "moved", "top_1"]].mean("head", skipna=False)
         parts.append(part.assign(valid_loss=first["valid_loss"].isel(record=-1, drop=True)))

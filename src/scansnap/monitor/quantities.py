@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -107,16 +107,6 @@ class Rows:
         axes |= dict.fromkeys(("tokens", "key", "value", "hidden"), (windows,))
         tensors = {name: getattr(self, name) for name in axes}
         return replace(self, **{name: t[axes[name]] for name, t in tensors.items() if t is not None})
-
-    @staticmethod
-    def concatenate(parts: Sequence[Rows]) -> Rows:
-        """The rows of several layers, as if they were those of more windows."""
-        if len(parts) == 1:
-            return parts[0]
-        names = [field.name for field in fields(Rows) if isinstance(getattr(parts[0], field.name), Tensor)]
-        names = [name for name in names if name != "vocabulary"]
-        joined: dict[str, Any] = {name: torch.cat([getattr(rows, name) for rows in parts]) for name in names}
-        return replace(parts[0], **joined)
 
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
@@ -320,8 +310,9 @@ def register_profile(profile: str, *, default: bool = False, **described: tuple[
 
     Each is described by its long name, which of the two it is, and its units.
     """
+    compute = attrgetter(profile)
     for name, (long_name, reduction, units) in described.items():
-        member = HeadQuantity(name, attrgetter(profile), long_name, units, reduction, default=default)
+        member = HeadQuantity(name, compute, long_name, units, reduction, default=default)
         HEAD_QUANTITIES.register(name)(member)
 
 

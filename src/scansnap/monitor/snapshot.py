@@ -25,7 +25,7 @@ from scansnap.monitor.capture import (
     settings_in_training,
     settings_to_try,
 )
-from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
+from scansnap.monitor.cuda_graph import GraphReplay
 from scansnap.monitor.dataset import FINITE, Snapshot
 from scansnap.monitor.isolation import (
     SideEffects,
@@ -41,9 +41,9 @@ from scansnap.monitor.isolation import (
     unwrapped,
 )
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.projections import Projections, find_projections
+from scansnap.monitor.projections import find_projections
 from scansnap.monitor.quantities import HeadQuantity, QuantityError, Rows, Sample, lacks_memory
-from scansnap.monitor.reductions import LayerRows, Reductions
+from scansnap.monitor.reductions import Reductions
 from scansnap.runtime.errors import InputError, ScanSnapError
 
 Result = TypeVar("Result")
@@ -139,7 +139,6 @@ class SnapshotPass:
         self.failure: Exception | None = None
         self._probe, self._ends_early, self._with_pattern = probe, ends_early, with_pattern
         self._with_vectors = any(quantity.vectors for quantity in record)
-        self.streams = SideStreams(probe.device)
         self.reductions = Reductions(record, len(layers), most_heads(layers), probe.device)
         shape = len(layers), most_heads(layers), *pattern_shape(layers)
         self.pattern = torch.full(shape, math.nan, dtype=torch.float32, device=probe.device)
@@ -162,11 +161,8 @@ class SnapshotPass:
             if self.is_first:
                 self._find(name, call)
             elif name in self.layers:
-                layer, tensors = self.layers[name], [v for v in vars(call).values() if isinstance(v, Tensor)]
-                with self.streams.reading(*tensors):
-                    self._measure(layer, call)
-                with self.streams.reading(*tensors, number=1):
-                    self._keep_pattern(layer, call)
+                self._measure(self.layers[name], call)
+                self._keep_pattern(self.layers[name], call)
         except Exception as error:
             self.failure = error
 
@@ -174,16 +170,6 @@ class SnapshotPass:
         """The rows (B, r) of a layer that are replaced by what the weights give."""
         layer = self.layers[name]
         return self._probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED]
-
-    def finish(self) -> None:
-        """End a pass."""
-        try:
-            if self.failure is None:
-                with self.streams.reading():
-                    self.reductions.finish()
-            self.streams.join()
-        except Exception as error:
-            self.failure = error
 
     def raise_failure(self) -> None:
         """Raise what has failed, if anything.
@@ -263,7 +249,7 @@ class SnapshotPass:
             tokens = self._probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(rows.part(slice(own, None)), tokens=tokens)
         followed = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
-        self.reductions.add(LayerRows(self._number[layer.name], samples, followed, layer.has_before))
+        self.reductions.add(self._number[layer.name], samples, followed, has_before=layer.has_before)
 
     def _followed(self, layer: Layer, rows: Rows, start: int) -> Tensor | None:
         """Where the weights of these rows, or of the first of them, are kept between snapshots."""
@@ -278,21 +264,12 @@ class SnapshotPass:
         return layer.before[self._piece.start * share :][:windows, :, start : start + number] if number > 0 else None
 
 
-@dataclass(frozen=True)
-class PendingSnapshot:
-    """A snapshot that a GPU may still compute while the training goes on; `read` waits for it."""
-
-    is_done: Callable[[], bool]
-    read: Callable[[], Snapshot]
-
-
 class SnapshotTaker:
     """Takes snapshots of a model on a probe.
 
     A snapshot holds the tensors of a forward pass over one piece of the probe without gradients; 20 bytes for each of
-    the `MAX_WEIGHTS` weights that are computed at once; 24 bytes for each of the `MAX_WAITING` weights of layers that
-    are measured together; queries and keys of one layer in float32; in a graph the queries and keys of all layers; a
-    copy of the model's buffers; and 4 bytes for each of at most `MAX_FOLLOWED` weights that are kept for the next one.
+    the `MAX_WEIGHTS` weights that are computed at once; queries and keys of one layer in float32; a copy of the model's
+    buffers; and 4 bytes for each of at most `MAX_FOLLOWED` weights that are kept for the next one.
     """
 
     def __init__(
@@ -338,12 +315,8 @@ class SnapshotTaker:
         self._in_pieces(self._find_layers)
 
     def take(self) -> Snapshot:
-        """Measure, in smaller and smaller pieces if that fails."""
-        return self.begin().read()
-
-    def begin(self) -> PendingSnapshot:
-        """Begin to measure the model as it is now; only a replay is not done at once."""
-        return self._in_pieces(self._begin)
+        """Measure the model as it is now, in smaller and smaller pieces if that fails."""
+        return self._in_pieces(self._take)
 
     def coverage(self) -> str:
         """A sentence on which attention is captured."""
@@ -472,16 +445,15 @@ class SnapshotTaker:
         again = self._run_untouched(piece)
         return untouched is None or again is None or untouched.first_difference(again) is not None
 
-    def _begin(self) -> PendingSnapshot:
+    def _take(self) -> Snapshot:
         if not self.layers:
             self._find_layers()
-        if self._replay.start():
-            return PendingSnapshot(self._replay.is_done, lambda: self._read(*self._replay.result()))
-        tensors = self._take_and_capture()
-        for layer in self._own.values():
-            layer.has_before = layer.before is not None
-        snapshot = self._read(*tensors)
-        return PendingSnapshot(lambda: True, lambda: snapshot)
+        tensors = self._replay.run()
+        if tensors is None:
+            tensors = self._take_and_capture()
+            for layer in self._own.values():
+                layer.has_before = layer.before is not None
+        return self._read(*tensors)
 
     def _take_and_capture(self) -> tuple[Tensor, ...]:
         """Measure without a graph, and capture a graph if the next snapshots can be its replay."""
@@ -514,14 +486,11 @@ class SnapshotTaker:
             ends_early=not self.is_shared and not self._has_hooks(),
         )
         self._failures = snapshot.reductions.failures
-        with snapshot.streams.reading():
-            projected = self._measure_projections(snapshot.reductions)
         repeat = any(quantity.sample == "repeated" for quantity in self.record)
         effects, _ = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
         self._absent = snapshot.absent
         values = snapshot.reductions.values()
-        for number, layer, numbers in projected:
-            values[number, layer, : len(numbers)] = numbers
+        self._measure_projections(snapshot.reductions, values)
         measured = values, snapshot.pattern, snapshot.reductions.is_bad
         return self._gather_measured(*measured) if self.gathers else measured, effects
 
@@ -546,7 +515,6 @@ class SnapshotTaker:
                     pass
                 except Exception as error:
                     snapshot.failure = snapshot.failure or error
-                snapshot.finish()
                 if self._is_sharded:
                     free_gathered(self._model)
                 if self._anywhere(snapshot.failure is not None) and snapshot.failure is None:
@@ -605,23 +573,15 @@ class SnapshotTaker:
         numbers = {q.name: number for q, number in zip(self.record, values.cpu().numpy(), strict=True)}
         return Snapshot(numbers | {FINITE: finite}, pattern.cpu().numpy(), reason, self._failures)
 
-    def _measure_projections(self, reductions: Reductions) -> list[tuple[int, int, Tensor]]:
-        """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""
-        measured: list[tuple[int, int, Tensor]] = []
+    def _measure_projections(self, reductions: Reductions, values: Tensor) -> None:
+        """Write the quantities of projections into `values` (quantity, layer, head)."""
         for number, quantity in enumerate(self.record):
             if quantity.sample not in ("projections", "gradients"):
                 continue
             modules, attribute = named_modules(self._model), "grad" if quantity.sample == "gradients" else "data"
-            alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
             for i, layer in enumerate(self._own.values()):
                 module = modules.get(_module_of(layer.name))
-                found = module and find_projections(module, layer.heads, layer.width, attribute)
-                if found:
-                    alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
-            for layers in alike.values():
-                query = torch.stack([projections.query.detach() for _, projections in layers])
-                key = torch.stack([projections.key.detach() for _, projections in layers])
-                numbers = reductions.values_of(quantity, Projections(query, key), query.shape[:2])
+                found = None if module is None else find_projections(module, layer.heads, layer.width, attribute)
+                numbers = None if found is None else reductions.values_of(quantity, found, found.query.shape[:1])
                 if numbers is not None:
-                    measured += [(number, i, numbers[k].double()) for k, (i, _) in enumerate(layers)]
-        return measured
+                    values[number, i, : len(numbers)] = numbers

@@ -9,7 +9,6 @@ appends them, so that any zarr reader finds them.
 
 from __future__ import annotations
 
-import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.results.provenance import FORMAT
-from scansnap.results.store import WATCH
 from scansnap.runtime.errors import StoreError, short_repr
 from scansnap.storage.folder import CheckedFolder
+from scansnap.storage.provenance import RESULT_FORMAT, WATCH_KIND
 from scansnap.validation.validate import validated
 
 BLOCK = 16
@@ -53,7 +51,7 @@ def read_snapshots(path: str | Path) -> xr.Dataset:
         raise
     except Exception as error:
         raise StoreError(f"{path} is not a store of snapshots: give what ss.watch(..., store=...) wrote.") from error
-    if snapshots.attrs.get("kind") != WATCH:
+    if snapshots.attrs.get("kind") != WATCH_KIND:
         raise StoreError(f"{path} holds something else than snapshots: give what ss.watch(..., store=...) wrote.")
     return snapshots
 
@@ -147,8 +145,7 @@ class SnapshotStore:
                 self._folder.commit()
             self._is_checked, self.last_step = True, step
             if len(_pending(self._folder)) >= BLOCK:
-                with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
-                    self._merge()
+                self._merge()
         except OSError as error:
             are_kept = "are kept" if self.path.exists() else "were deleted with it"
             raise StoreError(
@@ -210,7 +207,7 @@ class SnapshotStore:
         if self._folder.files:
             self.check(snapshot)
             return
-        empty = snapshot.isel(step=slice(0)).assign_attrs(kind=WATCH, format=FORMAT)
+        empty = snapshot.isel(step=slice(0)).assign_attrs(kind=WATCH_KIND, format=RESULT_FORMAT)
         chunks = {}
         for name, values in empty.variables.items():
             if values.dims[:1] == ("step",):

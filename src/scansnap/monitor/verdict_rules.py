@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.monitor.dataset import FINITE, LEARNING_RATE
-from scansnap.results.metrics import find_snap
 from scansnap.runtime.errors import unknown
+from scansnap.runtime.snap import find_snap
 from scansnap.validation.user_code import Registry
 from scansnap.validation.validate import validated
 

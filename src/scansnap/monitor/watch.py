@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -35,7 +34,6 @@ from scansnap.monitor.quantities import HeadQuantity, lacks_memory, quantities
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.snapshot import (
     NoAttention,
-    PendingSnapshot,
     SnapshotTaker,
     most_heads,
     pattern_shape,
@@ -43,9 +41,8 @@ from scansnap.monitor.snapshot import (
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
-from scansnap.results.dataset import attributes
-from scansnap.results.store import WATCH
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief, short_repr
+from scansnap.storage.provenance import WATCH_KIND, attributes
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.checks import type_name
 from scansnap.validation.validate import validated
@@ -182,7 +179,6 @@ class Watch:
         self._on_alarm = on_alarm if is_first_process() else None
         self._alarms: set[tuple[str, int, int]] = set()  # those that were told
         self._loss: Tensor | float = math.nan  # the last one that was told
-        self._pending: tuple[int, PendingSnapshot, dict[str, Any]] | None = None  # a snapshot that is not recorded yet
         self._raises, self._tokens, self._model = errors == "raise", tokens, model
         self._sinks = tuple(sinks) if is_first_process() else ()
         with torch.inference_mode(False):
@@ -229,31 +225,16 @@ class Watch:
             self._loss = _one_number(loss)
         before = self._step
         self._step = step = before + 1 if step is None else self._checked(step)
-        if self._pending is not None:
-            self._record(wait=False)
         if step // self.every != before // self.every:
             self.snapshot()
 
     def snapshot(self) -> None:
-        """Take a snapshot now.
-
-        A GPU may go on with the training before the numbers are read: they are recorded at the next step, or when they
-        are asked for, or when the watch is closed or the program ends.
-        """
+        """Take a snapshot now."""
         if self._notice is not None:
             self._say()
         if self._is_idle:
             return
-        self._record()
-        try:
-            self._follow_device()
-            with torch.inference_mode(False):
-                self._pending = self._step, self._taker.begin(), self._scalars()
-        except Exception as error:
-            self._add(self._missing(self._step, error))
-            return
-        atexit.register(self._record)
-        self._record(wait=False)
+        self._add(self._read(self._take))
 
     def attention(
         self,
@@ -276,7 +257,6 @@ class Watch:
         for module in modules:
             if not any(module is own for own in self._model.modules()):
                 raise InputError(f"{type_name(module)} is not a module of this model: announce those that it has.")
-        self._record()
         before = list(self._taker.announced)
         self._taker.announced += [AnnouncedModule(module, queries_and_keys, scale, is_causal) for module in modules]
         if self.continues_from is None:  # what was captured without these modules is captured again with them
@@ -304,7 +284,6 @@ class Watch:
     @property
     def dataset(self) -> xr.Dataset:
         """All snapshots so far; with a store, those that it holds."""
-        self._record()
         if self._store is not None and self._store.last_step is not None:
             return read_snapshots(self._store.path)
         return make_dataset(self._template, self._taker.record, self._snapshots, patterns=self._pattern)
@@ -316,20 +295,16 @@ class Watch:
             raise copy(self._notice)
         if self._is_idle:
             _warn(IDLE)
-        self._record()
         return judge_heads(self._numbers)
 
     def close(self) -> None:
         """End the watch, and let others write to its store."""
         self._notice = InputError(CLOSED)
-        try:
-            self._record()
-        finally:
-            if self._store is not None:
-                try:
-                    self._store.close()
-                except StoreError as error:
-                    self._raise_or_warn(error, "the store is not closed")
+        if self._store is not None:
+            try:
+                self._store.close()
+            except StoreError as error:
+                self._raise_or_warn(error, "the store is not closed")
 
     def __enter__(self) -> Watch:
         return self
@@ -446,7 +421,7 @@ class Watch:
                 _warn(f"windows of repeated tokens are left out, since they fail ({brief(error)}).")
                 return measured
 
-        return self._read(self._step, take, self._scalars(), is_first=True)
+        return self._read(take, is_first=True)
 
     def _make_taker(self, probe: Probe, record: Sequence[HeadQuantity]) -> SnapshotTaker:
         """What takes snapshots of the model on a probe."""
@@ -455,50 +430,33 @@ class Watch:
             self._model, probe, record, announced=announced, with_pattern=self._pattern, all_ranks=self._all_ranks
         )
 
-    def _scalars(self) -> dict[str, Any]:
-        """The loss, which a GPU may still compute, and the learning rate."""
-        groups = [] if self._optimizer is None else self._optimizer.param_groups
-        rate = max((float(group["lr"]) for group in groups), default=math.nan)
-        return {LOSS: self._loss, LEARNING_RATE: rate}
-
-    def _follow_device(self) -> None:
-        """Take snapshots from now on where the model is, if it was moved to another device."""
+    def _take(self) -> Snapshot:
+        """A snapshot, on the device that the model is on now."""
         device = _device(self._model)
         if device != self._taker.probe.device:
             self._taker = self._make_taker(self._taker.probe.to(device), self._taker.record)
+        with torch.inference_mode(False):
+            return self._taker.take()
 
-    def _record(self, *, wait: bool = True) -> None:
-        """Record the pending snapshot, if there is one; without waiting for it only if it is done."""
-        if self._pending is None:
-            return
-        step, pending, scalars = self._pending
-        if wait or _is_done(pending):
-            self._pending = None
-            atexit.unregister(self._record)
-            self._add(self._read(step, pending.read, scalars))
-
-    def _read(
-        self, step: int, read: Callable[[], Snapshot], scalars: Mapping[str, Any], *, is_first: bool = False
-    ) -> Snapshot:
+    def _read(self, take: Callable[[], Snapshot], *, is_first: bool = False) -> Snapshot:
+        """What `take` measures at this step, or a missing snapshot if it fails."""
         try:
-            measured = read().check() if self._raises else read()
+            measured = take().check() if self._raises else take()
         except Exception as error:
             if is_first and isinstance(error, ScanSnapError):
                 raise
             if is_first and not lacks_memory(error):
                 raise self._unfit(error) from error
-            return self._missing(step, error)
+            if self._raises:
+                raise
+            return Snapshot({}, reason=brief(error), step=self._step)
         for name, failure in measured.failures.items():
             if is_first:
                 raise failure
-            self._warn_once(name, f"at step {step:,} {failure} It is NaN from here on where it fails.")
-        numbers = {name: float(value) for name, value in scalars.items()}
-        return replace(measured, step=step, scalars=numbers)
-
-    def _missing(self, step: int, error: Exception) -> Snapshot:
-        if self._raises:
-            raise error
-        return Snapshot({}, reason=brief(error), step=step)
+            self._warn_once(name, f"at step {self._step:,} {failure} It is NaN from here on where it fails.")
+        groups = [] if self._optimizer is None else self._optimizer.param_groups
+        rate = max((float(group["lr"]) for group in groups), default=math.nan)
+        return replace(measured, step=self._step, scalars={LOSS: float(self._loss), LEARNING_RATE: rate})
 
     def _add(self, snapshot: Snapshot) -> None:
         """Keep a snapshot, write it to the store and tell the sinks; failures there do not end the training."""
@@ -587,7 +545,9 @@ class Watch:
                 "key": np.arange(keys),
                 "token": ("row", np.array([*tokens, *[""] * rows][:rows], np.str_)),
             },
-            attrs=attributes(WATCH, "attention of a model in training", {"record": recorded, **settings}, **described),
+            attrs=attributes(
+                WATCH_KIND, "attention of a model in training", {"record": recorded, **settings}, **described
+            ),
         )
 
     def _token_name(self, token: int) -> str:
@@ -618,14 +578,6 @@ def _one_number(loss: Tensor | float) -> Tensor | float:
         return loss.detach() if isinstance(loss, Tensor) else float(loss)
     except (TypeError, ValueError):
         raise InputError(f"loss is {short_repr(loss)}: give a number, or a tensor that has one.") from None
-
-
-def _is_done(pending: PendingSnapshot) -> bool:
-    """Whether a snapshot can be read; one that failed can, which says so."""
-    try:
-        return pending.is_done()
-    except Exception:
-        return True
 
 
 def _device(model: nn.Module) -> torch.device:

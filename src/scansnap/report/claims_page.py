@@ -14,7 +14,7 @@ from markupsafe import Markup
 from scansnap.claims.check import ROLES
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, UNMET, Claim, Verdict
 from scansnap.report import html
-from scansnap.results.provenance import provenance
+from scansnap.storage.provenance import provenance
 
 MARKS = {
     HOLDS: "holds",

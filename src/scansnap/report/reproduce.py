@@ -18,7 +18,6 @@ from scansnap import theory
 from scansnap.claims.check import ROLES
 from scansnap.claims.claim import Verdict
 from scansnap.claims.verify import select, verify
-from scansnap.corpus.corpus import read_corpus
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
 from scansnap.explorer.page import address_of, page_of
@@ -29,11 +28,13 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import html
 from scansnap.report.claims_page import MARKS, Citations, count_verdict, short_name
 from scansnap.report.reproduction import PageFigure, Reproduction, headline
-from scansnap.results.provenance import store_name
 from scansnap.results.store import load, save
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.files import check_replaceable
+from scansnap.storage.provenance import store_name
+from scansnap.text.corpus import read_corpus
+from scansnap.validation.user_code import is_own
 from scansnap.validation.validate import validated
 
 NUM_SEEDS = 40
@@ -174,7 +175,7 @@ class UnfinishedFigures:
         self, recipe: FigureRecipe, options: Mapping[str, Any], make: Callable[[], xr.Dataset]
     ) -> xr.Dataset:
         """The dataset of a figure: stored for the same options by the same code, or a new one."""
-        if recipe.name not in catalog.MODULES or catalog.recipe(recipe.name) is not recipe:
+        if is_own(recipe.prepare):
             return make()  # a user's own code can change without notice
         code = hashlib.sha256(inspect.getsource(inspect.getmodule(recipe.prepare) or recipe.prepare).encode())
         path = self._folder / store_name(recipe.name, {**options, "code": code.hexdigest()})

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scansnap.claims.catalog import paper_claims
 from scansnap.claims.claim import CATEGORIES, FAILS, Verdict
-from scansnap.claims.verify import paper_claims
 from scansnap.figures import catalog, fig_2
 from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report.claims_page import MARKS
-from scansnap.results.provenance import provenance
 from scansnap.runtime.formulas import readable
+from scansnap.storage.provenance import provenance
 
 MAIN_POINTS = (
     (

@@ -13,7 +13,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.corpus.batches import spread
 from scansnap.monitor.dataset import LOSS, recorded_quantities, split_missing
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, headline, unjudged_verdicts
@@ -27,9 +26,6 @@ MAX_SNAPSHOTS = 400
 
 PATTERN_CELLS = 8 * 2**20
 """Cells of all patterns on the page, a byte each before compression: 24 snapshots of 12 by 12 heads on 48 tokens."""
-
-Opening = tuple[str, int, int]
-"""The quantity, layer and head that a page shows first."""
 
 SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 """How verdicts are colored: classes of the style sheet."""
@@ -45,16 +41,12 @@ def write_watch_page(
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     >>> ss.write_watch_page("snapshots.html", ss.watch(model, probe=torch.randn(2, 12, 16)).dataset)
     """
-    write_opened(Path(page), dataset)
-
-
-def write_opened(page: Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
-    """Write the page; it opens on the most pressing head, or where it is told to."""
+    page = Path(page)
     html.check_page(page)
-    html.write_page(page, render_watch(dataset, opening))
+    html.write_page(page, render_watch(dataset))
 
 
-def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
+def render_watch(dataset: xr.Dataset) -> str:
     """The page as text."""
     if not dataset.sizes.get("step"):
         raise InputError("there are no snapshots yet: start the training, and make the page after its first step.")
@@ -69,13 +61,13 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
         missing=_missing(dataset),
         attributes=dataset.attrs,
         steps=dataset["step"].values.tolist(),
-        data=page_data(dataset, [layer for layers in kinds.values() for layer in layers], opening),
+        data=page_data(dataset, [layer for layers in kinds.values() for layer in layers]),
     )
 
 
-def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
+def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict]) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
-    snapshots = dataset.isel(step=spread(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
+    snapshots = dataset.isel(step=_evenly_spaced(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
     quantities = {name: snapshots[name] for name in recorded_quantities(snapshots)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
     measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
@@ -83,7 +75,6 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
         "steps": snapshots["step"].values.tolist(),
         "reasons": snapshots["reason"].values.tolist(),
         "last": int(measured[-1]) if len(measured) else snapshots.sizes["step"] - 1,
-        "opening": opening,
         "layers": snapshots["module"].values.tolist(),
         "kinds": snapshots["attention_kind"].values.tolist(),
         "heads": snapshots.sizes["head"],
@@ -125,7 +116,7 @@ def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, An
     if "pattern" not in snapshots or not len(measured):
         return None
     cells = int(np.prod(snapshots["pattern"].shape[1:]))
-    chosen = spread(measured, max(2, PATTERN_CELLS // max(1, cells)))
+    chosen = _evenly_spaced(measured, max(2, PATTERN_CELLS // max(1, cells)))
     weights = np.nan_to_num(snapshots["pattern"].isel(step=chosen).values)
     return {
         "snapshots": chosen.tolist(),
@@ -134,6 +125,11 @@ def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, An
         "tokens": snapshots["token"].values.tolist(),
         "weights": _packed(np.round(255 * weights.clip(0, 1)).astype(np.uint8)),
     }
+
+
+def _evenly_spaced(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """At most `count` of these, evenly spaced from the first to the last."""
+    return places[np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(np.int64)]
 
 
 def _missing(dataset: xr.Dataset) -> list[tuple[str, list[int]]]:

@@ -1,4 +1,4 @@
-"""The results of runs: labeled datasets, metrics of attention, storage, provenance."""
+"""The results of runs: labeled datasets, metrics of attention, stores."""
 
 import lazy_loader
 

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from scansnap.data.named_classes import classes_to_mapping
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
-from scansnap.results.provenance import FORMAT, provenance
 from scansnap.results.store import RunStore, Variable, inner, load
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory
@@ -103,21 +102,6 @@ def _local_kinds(layout: CompactLayout) -> NDArray[np.str_]:
         kinds[row, np.searchsorted(layout.rows, own)] = "distinct"
         kinds[row, np.searchsorted(layout.rows, classes.local_common_tokens(int(query)))] = "common"
     return kinds
-
-
-def attributes(kind: str, title: str, options: Mapping[str, Any], **more: str | float) -> dict[str, Any]:
-    """A result's attributes: the whole configuration, as text, and where the result comes from.
-
-    `options` must hold the names of the variables under "record".
-    """
-    return {
-        "title": title,
-        "kind": kind,
-        "format": FORMAT,
-        "options": json.dumps(dict(options), sort_keys=True),
-        **more,
-        **provenance(),
-    }
 
 
 def classes_attributes(source: DataSource) -> dict[str, str]:

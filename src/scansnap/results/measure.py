@@ -1,4 +1,4 @@
-"""Metrics of attention for labeled results; `metrics.py` has those that other packages measure in arrays."""
+"""Metrics of attention for labeled results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from scansnap.data.named_classes import classes_from_mapping
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.results import metrics
-from scansnap.results.metrics import find_snap, late_share
+from scansnap.results.quantities import entropy_of
 from scansnap.runtime.errors import InputError
+from scansnap.runtime.snap import find_snap, late_share
 from scansnap.validation.validate import validated
 
 __all__ = [
@@ -257,7 +257,7 @@ def _attention(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def _entropy(weights: xr.DataArray, label: str) -> xr.DataArray:
-    values = xr.apply_ufunc(metrics.entropy, weights, input_core_dims=[["token"]])
+    values = xr.apply_ufunc(entropy_of, weights, input_core_dims=[["token"]])
     return _labeled(values, "entropy", label, "nats")
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.results.metrics import entropy as entropy_of
 from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import Need, Quantity, quantity
 from scansnap.systems.yz.compact import CompactLayout, attention_of_classes
@@ -24,6 +23,14 @@ from scansnap.validation.user_code import Registry
 
 FloatArray = NDArray[np.floating]
 Array = TypeVar("Array", bound=FloatArray)
+
+
+def entropy_of(weights: ArrayLike) -> NDArray[np.float64]:
+    """Entropy in nats of weights renormalized to sum to one along the last axis; NaN where they sum to zero."""
+    w = np.ascontiguousarray(weights, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # 0/0
+        p = w / w.sum(-1, keepdims=True)
+    return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1))
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.results.provenance import FORMAT
 from scansnap.runtime.errors import StoreError, brief
 from scansnap.storage.files import write_errors
 from scansnap.storage.folder import MANIFEST, CheckedFolder, Condition, is_new, part_of
+from scansnap.storage.provenance import RESULT_FORMAT, WATCH_KIND
 from scansnap.validation.validate import validated
 
 EAGER_BYTES = 2 * 2**30
@@ -35,9 +35,6 @@ EAGER_BYTES = 2 * 2**30
 
 CHECKPOINT = ".checkpoint.npz"
 """The file of an unfinished run's last checkpoint, in its store."""
-
-WATCH = "watch"
-"""The attribute `kind` of a store of snapshots."""
 
 UNCHANGED = "; nothing was changed there"
 RESUMABLE = "; what was written before is kept; fix the cause and start the same run again to continue"
@@ -67,7 +64,7 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
             raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
         _attributes(folder)  # refuses to replace anything but a result
     with write_errors(path, UNCHANGED), folder.locked():
-        _zarr().write_dataset(folder, encoded(dataset).assign_attrs(format=FORMAT))
+        _zarr().write_dataset(folder, encoded(dataset).assign_attrs(format=RESULT_FORMAT))
         _zarr().consolidate(folder)
         folder.commit()
     return path
@@ -196,7 +193,7 @@ class RunStore:
     def _create(self, template: xr.Dataset, variables: Mapping[str, Variable]) -> None:
         with write_errors(self.path, UNCHANGED), self._folder.staging():
             zarr = _zarr()
-            zarr.write_dataset(self._folder, encoded(template).assign_attrs(format=FORMAT, complete=0))
+            zarr.write_dataset(self._folder, encoded(template).assign_attrs(format=RESULT_FORMAT, complete=0))
             for name, variable in variables.items():
                 self._opened_group().create_array(
                     name,
@@ -358,14 +355,14 @@ def _attributes(folder: CheckedFolder, *, snapshots: bool = False) -> dict[str, 
             f"version wrote it, save(xarray.open_zarr('{path}'), 'new.zarr') converts it."
         )
     attrs = _metadata(folder).get("attributes", {})
-    if snapshots and attrs.get("kind") == WATCH:
+    if snapshots and attrs.get("kind") == WATCH_KIND:
         return attrs
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
-    if attrs["format"] != FORMAT:
+    if attrs["format"] != RESULT_FORMAT:
         raise StoreError(
             f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
-            f"this version reads formats up to {FORMAT}: use that version, or xarray.open_zarr."
+            f"this version reads formats up to {RESULT_FORMAT}: use that version, or xarray.open_zarr."
         )
     try:
         _ = set(json.loads(attrs["options"])["record"])

@@ -53,6 +53,10 @@ class StoreError(ScanSnapError):
     """
 
 
+class PaperWarning(UserWarning):
+    """An installed paper is left out, because it fails to import or takes a name that exists."""
+
+
 def brief(error: BaseException) -> str:
     """The first line of an error's message, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]

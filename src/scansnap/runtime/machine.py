@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scansnap.runtime.errors import InputError
 
@@ -139,6 +140,17 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device is cuda but PyTorch finds no CUDA device here: use device='cpu'.")
     return torch.device(name)
+
+
+def import_optional(module: str, *, what: str, package: str, extra: str, instead: str = "") -> Any:
+    """A module of an optional package; if that is missing, an `InputError` says that `what` needs it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(
+            f"{what} needs {package}, which is not installed here: run pip install '.[{extra}]' in your clone of "
+            f"scansnap{f', or {instead}' if instead else ''}."
+        ) from None
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from scansnap.runtime.errors import InputError, brief
+from scansnap.runtime.machine import import_optional
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -30,12 +31,7 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
     """
     if cluster == "ray":
         os.environ.setdefault(LOOPBACK_VARIABLE, "0")
-    try:
-        import ray
-    except ImportError:
-        raise InputError(
-            "cluster needs Ray, which is not installed here: run pip install '.[cluster]' in your clone of scansnap."
-        ) from None
+    ray = import_optional("ray", what="cluster", package="Ray", extra="cluster")
     if ray.is_initialized():
         yield ray
         return

@@ -16,10 +16,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.corpus.corpus import Corpus
-from scansnap.results.dataset import attributes
 from scansnap.results.measure import snaps
 from scansnap.results.store import Variable
+from scansnap.storage.provenance import attributes
+from scansnap.text.corpus import Corpus
 from scansnap.text.options import RecordSchedule, TextOptions, YZTextOptions
 
 WINNERS = 10

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.corpus.batches import spread
 from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import quantities
@@ -21,6 +20,7 @@ from scansnap.monitor.snapshot import SnapshotTaker
 from scansnap.text.dataset import WINNERS
 from scansnap.text.model_file import TextModel
 from scansnap.text.options import FEWEST_WINDOWS
+from scansnap.text.windows import spread
 from scansnap.text.yz import YZText
 
 MEASURED = ("entropy", "normalized_entropy", "top_1", "top_5", "moved")

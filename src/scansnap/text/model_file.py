@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer
 from scansnap.runtime.errors import StoreError, brief
 from scansnap.storage.folder import CheckedFolder, write_folder
 from scansnap.text.options import TextShape, YZShape
+from scansnap.text.tokenizers import Tokenizer, load_tokenizer
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.yz import YZText
 

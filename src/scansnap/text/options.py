@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.batches import YZ_BATCH_SIZE, YZ_WINDOW
 from scansnap.dynamics.update_rules import SCHEDULES, Schedule
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import MemberType
@@ -60,7 +59,7 @@ class ModelOptions(WindowOptions):
 class YZModelOptions(WindowOptions):
     """The paper's own model in Y and Z."""
 
-    window: int = YZ_WINDOW
+    window: int = 36
     residual: bool = field(default=False, metadata=option("Whether the decoder also reads the query (Section 7)."))
     dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Type of Y and Z."))
 
@@ -255,7 +254,7 @@ class YZTextOptions(YZModelOptions, RunOptions):
 
     model: ModelName = "yz"
     lr_y: float = 30.0
-    batch_size: int = YZ_BATCH_SIZE
+    batch_size: int = 64
     queries: int = field(
         default=30, metadata=option("The most frequent tokens whose rows of Z and winners are recorded.", least=0)
     )

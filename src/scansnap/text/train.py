@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
-from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.update_rules import rate_shares
 from scansnap.monitor.dataset import SnapshotError
 from scansnap.results.dataset import Recorder, Records
@@ -25,6 +24,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import check_memory, needs_torch, one_thread
 from scansnap.runtime.progress import progress_bar
 from scansnap.text import dataset as text_dataset
+from scansnap.text.corpus import Corpus
 from scansnap.text.measures import AttentionMeasurement, Winners
 from scansnap.text.model_file import TextModel, load_model, model_folder, save_model
 from scansnap.text.options import (
@@ -41,8 +41,9 @@ from scansnap.text.options import (
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
+from scansnap.text.windows import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.text.yz import YZText
-from scansnap.validation.options import Call, options_or_kwargs
+from scansnap.validation.options import options_as_kwargs
 from scansnap.validation.validate import validated
 
 CHECKPOINT_SECONDS = 60.0
@@ -59,12 +60,24 @@ LOGITS_AT_ONCE = {"cpu": 30_000_000, "cuda": 500_000_000}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCall(AnyTextOptions, Call):
-    """A call of `train_text` in its flat form."""
+class TextTrainingCall(AnyTextOptions):
+    """A call of `text_training`, for its signature."""
+
+    store: str | Path | None = None
 
 
-@options_or_kwargs(RunOptions, TextCall, named=AnyTextOptions, read=text_options)
-def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+@dataclass(frozen=True, kw_only=True)
+class TrainTextCall(TextTrainingCall):
+    """A call of `train_text`, for its signature."""
+
+    progress: bool | None = None
+
+
+@options_as_kwargs(TrainTextCall, AnyTextOptions)
+@validated
+def train_text(
+    corpus: Corpus, *, store: str | Path | None = None, progress: bool | None = None, **kwargs: Any
+) -> xr.Dataset:
     """Train a model on next-token prediction and return the records of its attention.
 
     The model is a causal transformer, or with `model="yz"` Y and Z over the whole vocabulary, from zero, by plain SGD
@@ -76,6 +89,11 @@ def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, pr
     corpus : Corpus
         What `read_corpus` returns.
     {options}
+    store : path, optional
+        Write the result there while it is computed.  If the call is interrupted, the same call resumes and gives
+        identical numbers.  A finished result is read and not computed again.
+    progress : bool, optional
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line.
 
     Returns
     -------
@@ -90,22 +108,19 @@ def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, pr
     >>> print(dict(run["entropy"].sizes))
     {'run': 1, 'step': 3, 'layer': 1, 'head': 1}
     """
-    assert isinstance(options, TextOptions | YZTextOptions)  # which are all
-    return text_training(corpus, options, store=store).run(progress)
+    return text_training(corpus, store=store, **kwargs).run(progress)
 
 
+@options_as_kwargs(TextTrainingCall, AnyTextOptions)
 @validated
-def text_training(
-    corpus: Corpus, options: TextOptions | YZTextOptions, *, store: str | Path | None = None
-) -> TextTraining:
+def text_training(corpus: Corpus, *, store: str | Path | None = None, **kwargs: Any) -> TextTraining:
     """The run of `train_text`, not yet started: read its model before and after training.
 
     Parameters
     ----------
     corpus : Corpus
         What `read_corpus` returns.
-    options : TextOptions or YZTextOptions
-        The options of `train_text`.
+    {options}
     store : path, optional
         Where the run writes its result, as in `train_text`.
 
@@ -120,7 +135,7 @@ def text_training(
     Examples
     --------
     >>> corpus = ss.read_corpus("example")
-    >>> training = ss.text_training(corpus, ss.TextOptions(steps=2, width=8, feed_forward=8))
+    >>> training = ss.text_training(corpus, steps=2, width=8, feed_forward=8)
     >>> run = training.run(progress=False)
     >>> print(tuple(training.model.decoder.shape))
     (288, 8)
@@ -128,7 +143,7 @@ def text_training(
     if store is not None:
         with needs_torch("a text model that is stored"):
             import safetensors.torch  # noqa: F401
-    return TextTraining(corpus, options, store)
+    return TextTraining(corpus, text_options(kwargs), store)
 
 
 class TextTraining:

@@ -86,7 +86,7 @@ class RelativeBias(nn.Module):
             return (self.in_bucket @ self.table).permute(2, 0, 1)
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Attention and feed-forward, each with a residual connection and a LayerNorm after (post) or before it (pre)."""
 
     def __init__(self, shape: TextShape) -> None:
@@ -180,7 +180,7 @@ class TextTransformer(nn.Module):
         super().__init__()
         self.shape = shape
         self.embedding = nn.Parameter(torch.empty(shape.vocab_size, shape.width).uniform_(-0.1, 0.1))
-        self.blocks = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(TransformerLayer(shape) for _ in range(shape.layers))
         self.final_norm = nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
         self.decoder = nn.Parameter(torch.empty(shape.vocab_size, shape.width).uniform_(-0.1, 0.1))
         self.decoder_bias = nn.Parameter(torch.zeros(shape.vocab_size))
@@ -237,9 +237,9 @@ class TextTransformer(nn.Module):
         return (q @ k.transpose(2, 3))[0] / math.sqrt(q.shape[-1])
 
     @property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[TransformerLayer]:
         """The layers, first to last."""
-        return [block for block in self.blocks if isinstance(block, Layer)]
+        return [block for block in self.blocks if isinstance(block, TransformerLayer)]
 
     def attention_parameters(self) -> list[nn.Parameter]:
         """The parameters of the attention logits (W_Q, W_K and any learned position bias), trained at eta_Z."""

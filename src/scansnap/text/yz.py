@@ -23,16 +23,41 @@ of a batch; parameters move along them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scansnap.corpus.readings import WindowAttention, logits_gradient
 from scansnap.text.options import YZShape
 
 LOGITS_AT_ONCE = {"cpu": 3_000_000, "cuda": 100_000_000}
 """Logits in memory at once: on a CPU about as many as its cache holds, with the rows of Y that give them."""
+
+
+class WindowAttention(NamedTuple):
+    """Attention b of each position t of windows (B, T) on the keys s before it; the first position has none.
+
+    With E_ss' = 1[x_s = x_s'], |c_t|^2 = b_t E b_t.  A_ts = b_ts/|c_t|, and f_t has the entry F_ts = (A E)_ts at the
+    token of key s.  All are (B, T, T).
+    """
+
+    attention: Tensor  # b
+    unit: Tensor  # A
+    entry: Tensor  # F
+    same: Tensor  # E
+
+    @classmethod
+    def read(cls, ids: Tensor, logits: Tensor) -> WindowAttention:
+        """From tokens (B, T), and the attention logit of each key for each position (B, T, T)."""
+        later = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).triu()
+        attention = logits.masked_fill(later, -torch.inf).softmax(2)
+        attention[:, 0] = 0.0
+        same = (ids[:, :, None] == ids[:, None]).to(logits.dtype)
+        entry = attention @ same
+        norm = (attention * entry).sum(2, keepdim=True).sqrt()
+        norm[:, 0] = 1.0
+        return cls(attention, attention / norm, entry / norm, same)
 
 
 class YZText(nn.Module):
@@ -85,7 +110,8 @@ class YZText(nn.Module):
         if length is not None:
             v = (read.entry + read.same) / length
             g = (g - v * (mix * g).sum(2, keepdim=True)) / length
-        entries = -lr_z * share * logits_gradient(read.unit, read.entry, g)[:, query, key]
+        gradient = read.unit * (g - read.entry * (read.unit * g).sum(2, keepdim=True))
+        entries = -lr_z * share * gradient[:, query, key]
         _add(self.attention_logits.view(-1), pairs.flatten(), entries.flatten())
         return total * share
 

@@ -22,6 +22,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -51,6 +52,26 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
         self._what = what
         self._methods = methods
         self._makers: dict[str, Callable[[], Member]] = {}
+        self._search: Callable[[], None] | None = None
+
+    def search_once(self, search: Callable[[], None]) -> None:
+        """Call `search`, which registers further members, before a name counts as unknown or all names are listed."""
+        self._search = search
+
+    def _complete(self) -> None:
+        search, self._search = self._search, None
+        if search is not None:
+            search()
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Undo what is registered inside if an error is raised there."""
+        before = dict(self._makers)
+        try:
+            yield
+        except BaseException:
+            self._makers = before
+            raise
 
     def __repr__(self) -> str:
         return f"<{self._what}: {', '.join(self._makers)}>"
@@ -90,7 +111,7 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
     def member(self, value: str | Member) -> Member:
         """The member with this name, or the object itself."""
         if isinstance(value, str):
-            if value not in self._makers:
+            if value not in self:
                 own = [f"or give an object with {self._wanted()}"] if self._methods else []
                 raise unknown(self._what, value, [*self._makers, *own])
             value = self._makers[value]()
@@ -124,12 +145,16 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
         return " and ".join(f"{method}(...)" for method in self._methods)
 
     def __getitem__(self, name: str) -> Callable[[], Member]:
+        if name not in self._makers:
+            self._complete()
         return self._makers[name]
 
     def __iter__(self) -> Iterator[str]:
+        self._complete()
         return iter(self._makers)
 
     def __len__(self) -> int:
+        self._complete()
         return len(self._makers)
 
 

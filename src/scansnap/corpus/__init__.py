@@ -1,1 +1,0 @@
-"""Texts, tokenizers, and the counts of tokens that occur together."""

@@ -1,1 +1,0 @@
-"""Shortcuts in labeled text: words that give the label away."""
