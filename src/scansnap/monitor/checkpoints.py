@@ -23,7 +23,7 @@ from scansnap.storage.folder import is_new
 if TYPE_CHECKING:
     from torch import Tensor
 
-PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth")
+PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth")
 
 
 def watch_checkpoints(
@@ -107,7 +107,7 @@ def _load(path: Path, allow_pickles: bool) -> Any:
     """The model of a checkpoint."""
     transformers = _transformers()
     if not allow_pickles and not list(path.glob("*.safetensors")):
-        if any(list(path.glob(pattern)) for pattern in PICKLES):
+        if any(list(path.glob(pattern)) for pattern in PICKLE_PATTERNS):
             raise InputError(
                 f"{path} has no safetensors: its weights are a pickle, which can run any code of whoever made it when "
                 "it is opened; allow that (--allow-pickles) if you trust where it comes from."

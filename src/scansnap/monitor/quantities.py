@@ -43,10 +43,10 @@ from scansnap.validation.validate import validated
 Reduction = Literal["mean", "max", "peak", "place"]
 Sample = Literal["probe", "followed", "repeated", "projections", "gradients"]
 
-FARTHEST = 16
+MAX_OFFSET = 16
 """The largest distance, in tokens before or after a row, at which a head's attention is looked for."""
 
-FAR = 1000
+FAR_DISTANCE = 1000
 """Attention that lies farther back than this many tokens is far."""
 
 
@@ -115,7 +115,7 @@ class Rows:
     @cached_property
     def by_offset(self) -> Profile:
         """Attention by how many tokens before the row a key is; negative after it."""
-        offsets = torch.arange(-FARTHEST, FARTHEST + 1, device=self.positions.device)
+        offsets = torch.arange(-MAX_OFFSET, MAX_OFFSET + 1, device=self.positions.device)
         keys = self.positions[:, :, None] - offsets  # (B, r, n)
         length = self.weights.shape[-1]
         does_count = ((keys >= 0) & (keys < length))[:, None] & (self.keys > 1)[..., None] & self.is_self
@@ -194,7 +194,7 @@ class QuantityError(InputError):
 SQUARINGS = 10
 """Squarings of M in the power iteration for its largest eigenvalue."""
 
-TAKEN = ("pattern", "finite", "loss", "learning_rate", "default")
+RESERVED_NAMES = ("pattern", "finite", "loss", "learning_rate", "default")
 """Names of what every watch records."""
 
 
@@ -228,7 +228,7 @@ class HeadQuantity:
         object.__setattr__(self, "__wrapped__", self.compute)
         if not self.name.isidentifier():
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
-        if self.name in TAKEN:
+        if self.name in RESERVED_NAMES:
             raise InputError(f"a quantity is called '{self.name}', as what every watch records: give it another name.")
         if self.sample in ("projections", "gradients") and self.reduction in ("peak", "place"):
             raise InputError(
@@ -512,12 +512,12 @@ def distance(rows: Rows) -> Tensor:
     return rows.of_more_than(1, (rows.shares * _distances(rows)).sum(-1)) if rows.is_self else rows.unknown()
 
 
-@built_in(long_name=f"attention more than {FAR:,} tokens away, of rows that have such keys")
+@built_in(long_name=f"attention more than {FAR_DISTANCE:,} tokens away, of rows that have such keys")
 def far_weight(rows: Rows) -> Tensor:
     """Σ_s p_ts over |t - s| > 1,000, for rows t > 1,000."""
     if not rows.is_self:
         return rows.unknown()
-    is_far = _distances(rows) > FAR
+    is_far = _distances(rows) > FAR_DISTANCE
     has_far = (is_far & (rows.logits != -math.inf)).any(-1)
     return rows.of_more_than(1, (rows.shares * is_far).sum(-1)).masked_fill(~has_far, math.nan)
 

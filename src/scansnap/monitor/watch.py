@@ -23,7 +23,7 @@ from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.dataset import (
     LEARNING_RATE,
     LOSS,
-    Snapshot,
+    SnapshotRecord,
     is_other_model,
     list_snapshots,
     make_dataset,
@@ -294,7 +294,7 @@ class Watch:
                 f"{self._taker.coverage()}; announce such modules with watch.attention(module), and give "
                 "queries_and_keys= where they compute no softmax over keys."
             )
-        elif self._taker.varies:
+        elif self._taker.is_nondeterministic:
             self._notice = f"{self._taker.coverage()}."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
@@ -326,10 +326,10 @@ class Watch:
             "tuple of arguments, a mapping of keyword arguments, or a function of it."
         )
 
-    def _first_snapshot(self) -> Snapshot:
+    def _first_snapshot(self) -> SnapshotRecord:
         """The snapshot; without windows of repeated tokens if the model takes only as many windows as the probe has."""
 
-        def take() -> Snapshot:
+        def take() -> SnapshotRecord:
             try:
                 return self._taker.take()
             except Exception as error:
@@ -356,7 +356,7 @@ class Watch:
             all_ranks=self._options.ranks == "all",
         )
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> SnapshotRecord:
         """A snapshot, on the device that the model is on now."""
         device = _device(self._model)
         if device != self._taker.probe.device:
@@ -364,7 +364,7 @@ class Watch:
         with torch.inference_mode(False):
             return self._taker.take()
 
-    def _read(self, take: Callable[[], Snapshot], *, is_first: bool = False) -> Snapshot:
+    def _read(self, take: Callable[[], SnapshotRecord], *, is_first: bool = False) -> SnapshotRecord:
         """What `take` measures at this step, or a missing snapshot if it fails."""
         try:
             measured = take().check() if self._raises else take()
@@ -375,7 +375,7 @@ class Watch:
                 raise self._unfit(error) from error
             if self._raises:
                 raise
-            return Snapshot({}, reason=brief(error), step=self._step)
+            return SnapshotRecord({}, reason=brief(error), step=self._step)
         for name, failure in measured.failures.items():
             if is_first:
                 raise failure
@@ -384,7 +384,7 @@ class Watch:
         rate = max((float(group["lr"]) for group in groups), default=math.nan)
         return replace(measured, step=self._step, scalars={LOSS: float(self._loss), LEARNING_RATE: rate})
 
-    def _add(self, snapshot: Snapshot) -> None:
+    def _add(self, snapshot: SnapshotRecord) -> None:
         """Keep a snapshot, write it to the store and call the sinks; failures there do not end the training."""
         if snapshot.reason:
             what = "missing" if snapshot.status == "missing" else "not whole"
@@ -441,7 +441,7 @@ class Watch:
             raise error
         _warn(str(error) if isinstance(error, ScanSnapError) else f"{what}: {brief(error)}")
 
-    def _labeled(self, snapshots: Sequence[Snapshot]) -> xr.Dataset:
+    def _labeled(self, snapshots: Sequence[SnapshotRecord]) -> xr.Dataset:
         """The dataset of some snapshots."""
         return make_dataset(self._template, self._taker.record, snapshots, patterns=self._options.pattern)
 
