@@ -166,7 +166,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
         except Killed:
             pass
         monkeypatch.undo()
-        file._folder._lock.release()  # as the system does
+        file._folder.unlock()  # as the system does
         seen = read_snapshots(path).load()
         assert seen.equals(join(parts[: seen.sizes["step"]]))
         again = SnapshotStore(path)

@@ -51,7 +51,7 @@ def watch_checkpoints(
     allow_pickles : bool
         Open pickled weights too; opening a pickle can run any code in it.
     on_checkpoint, on_note : functions
-        Called with the number of the checkpoint, their count and its step; and with what is to be said.
+        Called with the number of the checkpoint, their count and its step; and with a sentence to print.
     """
     series = find_checkpoints(folder)
     steps = list(series)
@@ -139,7 +139,7 @@ def _replace_weights(model: Any, path: Path, allow_pickles: bool) -> None:
 def _encoded(
     text: str, path: Path, folder: Path, model: Any, windows: int, length: int
 ) -> tuple[Tensor, Callable[[int], str], str]:
-    """Windows of token ids, what a token is called, and what is to be said if there is no tokenizer."""
+    """Windows of token ids, what a token is called, and a note if there is no tokenizer."""
     tokenizer, why_not = _tokenizer(path, folder)
     note = ""
     vocab = int(model.config.get_text_config().vocab_size)

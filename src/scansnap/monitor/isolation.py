@@ -70,7 +70,7 @@ class SideEffects:
 def isolated(model: nn.Module, is_sharded: bool = False) -> Iterator[SideEffects]:
     """Evaluation mode without gradients inside; all that a forward pass can change is restored at the end.
 
-    Afterwards the result says whether anything had changed.
+    Afterwards `any` of the result is true if anything had changed.
     """
     effects = SideEffects()
     modules = list(model.modules())
@@ -172,7 +172,7 @@ class ModuleAttributes:
         )
 
     def restore(self) -> bool:
-        """Restore everything, and say whether anything but the mode had changed."""
+        """Restore everything; returns whether anything but the mode had changed."""
         changes: set[str] = set()
         for now, before in self._modules:
             for name in [name for name in now if name not in before and self._covers(name)]:

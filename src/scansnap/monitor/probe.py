@@ -226,7 +226,7 @@ class Probe:
         return self._repeated[key]
 
     def masks(self, piece: Piece, batch: int, length: int) -> dict[str, Tensor]:
-        """What masks of the call may say of which tokens (batch, length) are not padding, by name.
+        """Which tokens (batch, length) may be no padding by each mask of the call, by the mask's name.
 
         A mask may be true for padding or for the others, so both are here; attention itself shows which holds.
         """
@@ -238,7 +238,7 @@ class Probe:
         return masks | {f"not {name}": ~mask for name, mask in masks.items()}
 
     def first_of_documents(self, piece: Piece, batch: int, length: int) -> Tensor | None:
-        """The first token (batch, length) of each token's document, where the call says which tokens are packed."""
+        """The first token (batch, length) of each token's document, where the call has packed documents."""
         for name, value in _tensors(piece.args, piece.kwargs):
             if name in (POSITION_ARGUMENT, *DOCUMENT_ARGUMENTS) and value.ndim == 2 and value.shape[1] == length:
                 is_first = value == 0

@@ -1,7 +1,7 @@
 """What is recorded of each head, an open list; a user's own quantity is made the same way as these.
 
 Row t of a head gives key s the weight p_ts; n_t keys are not hidden from it.  A quantity is a number for each row, and
-its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it says nothing of: a row of one
+its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it does not cover: a row of one
 key has no choice, so it does not count; the weight on the k largest keys counts rows of more than k keys.
 
     @head_quantity(long_name="attention on the token itself")
@@ -181,7 +181,7 @@ class Rows:
 
 
 class QuantityError(InputError):
-    """A quantity that cannot be computed as its function says."""
+    """A quantity whose function fails or returns something else than numbers."""
 
     def without_frames(self) -> QuantityError:
         """This error without its frames, which would keep the tensors of a snapshot; their lines stay as a note."""
@@ -199,10 +199,10 @@ RESERVED_NAMES = ("pattern", "finite", "loss", "learning_rate", "default")
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether something failed for lack of memory, which devices and libraries say in their own ways."""
-    said = str(error).lower()
+    """Whether something failed for lack of memory; each device and library has its own words for it."""
+    message = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and ("out of memory" in said or "alloc" in said)
+        isinstance(error, RuntimeError) and ("out of memory" in message or "alloc" in message)
     )
 
 
@@ -236,7 +236,7 @@ class HeadQuantity:
             )
 
     def of(self, measured: object, shape: Sequence[int]) -> Tensor | Profile:
-        """What the function says of rows or projections; a function that fails is named."""
+        """The values of the function on rows or projections; a function that fails is named."""
         try:
             values = self.compute(measured)
         except Exception as error:
@@ -277,11 +277,11 @@ def head_quantity(
 ) -> Callable[[Callable[..., Tensor | Profile]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
-    The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` says which rows it
-    is given: those of the probe; those that are followed from one snapshot to the next, with the weights `before`; or
-    those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" or "gradients" is
-    given the `Projections` of layers, or their gradients, instead.  With `vectors` the rows also have queries, keys and
-    values.  A `default` quantity is recorded without asking once it is registered.
+    The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` chooses the rows
+    that it is given: those of the probe; those that are followed from one snapshot to the next, with the weights
+    `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" or
+    "gradients" is given the `Projections` of layers, or their gradients, instead.  With `vectors` the rows also have
+    queries, keys and values.  A `default` quantity is recorded without asking once it is registered.
 
     >>> @ss.head_quantity(long_name="largest weight")
     ... def largest_weight(rows):

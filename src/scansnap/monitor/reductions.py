@@ -67,7 +67,7 @@ class Reductions:
             followed.copy_(probe.weights[:, :, : followed.shape[2]])
 
     def values_of(self, quantity: HeadQuantity, measured: object, shape: Sequence[int]) -> Any:
-        """What a quantity says of rows or projections; None if it fails, or has failed before."""
+        """The values of a quantity on rows or projections; None if it fails, or has failed before."""
         if quantity.name not in self.failures:
             try:
                 return quantity.of(measured, shape)

@@ -75,7 +75,7 @@ class LayerCapture:
     queries: int
     keys: int
     width: int
-    query_mask: str = ""  # the name of what says which queries are not padding
+    query_mask: str = ""  # the name of the mask of queries that are not padding
     key_mask: str = ""
     head_shard: tuple[int, int] = (0, 1)  # (rank, world size) of the tensor-parallel group that splits the heads
     before: Tensor | None = None  # weights of the rows that are followed, at the snapshot before

@@ -43,7 +43,7 @@ def read_snapshots(path: str | Path) -> xr.Dataset:
     """The snapshots that a store holds so far; arrays stay on disk until they are used."""
     path = Path(path)
     if not path.exists():
-        raise StoreError(f"{path} does not exist: give the folder that a watch was told to store its snapshots in.")
+        raise StoreError(f"{path} does not exist: give the folder that a watch stores its snapshots in.")
     folder = CheckedFolder(path)
     try:
         snapshots = _open(folder)
@@ -182,10 +182,10 @@ class SnapshotStore:
                 )
         old, new = ({str(name) for name in dataset.data_vars} for dataset in (stored, snapshot))
         differences = {"also has": old - new, "lacks": new - old}
-        told = [f"it {word} {_listed(names)}" for word, names in differences.items() if names]
-        if told:
+        changes = [f"it {word} {_listed(names)}" for word, names in differences.items() if names]
+        if changes:
             raise StoreError(
-                f"{self.path} was begun with another record= or pattern=: {', and '.join(told)}; give the same to "
+                f"{self.path} was begun with another record= or pattern=: {', and '.join(changes)}; give the same to "
                 "continue it, or another store."
             )
 

@@ -122,8 +122,9 @@ class Judgment:
 class VerdictRule:
     """A rule: `judge` returns a judgment if it holds of a head whose history has all that it `needs`.
 
-    `names_key` says that the verdict tells which key most of the attention lies on, so that such a head is not
-    "collapsed" however sharp it is."""
+    `names_key`: the verdict names the key that most of the attention lies on, so that such a head is not "collapsed"
+    however sharp it is.
+    """
 
     judge: Callable[[HeadHistory], Judgment | None]
     severity: Severity
@@ -156,7 +157,7 @@ def head_verdict(
     """A decorator that turns a function of a `HeadHistory` into a verdict rule.
 
     `needs` names the quantities that the rule reads.  With `names_key`, a head of which the rule holds is not judged
-    "collapsed": it attends to one key, and the verdict says to which.
+    "collapsed": it attends to one key, which the verdict names.
 
     >>> @ss.head_verdict("notice", needs="top_1")
     ... def peaked(history: ss.HeadHistory):
@@ -205,7 +206,7 @@ def _holds(name: str, head: HeadHistory) -> bool:
 
 
 def _has_named_key(head: HeadHistory) -> bool:
-    """Whether another rule says which key most of the attention lies on."""
+    """Whether another rule names the key that most of the attention lies on."""
     return any(HEAD_VERDICTS.member(name).names_key and _holds(name, head) for name in HEAD_VERDICTS)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on the heads of a model: what the snapshots say of each, by the rules of `verdict_rules`."""
+"""Verdicts on the heads of a model: what the snapshots show of each, by the rules of `verdict_rules`."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def count_verdicts(dataset: xr.Dataset) -> dict[str, int]:
 
 
 def unjudged_verdicts(dataset: xr.Dataset) -> dict[str, list[str]]:
-    """The verdicts that the snapshots say nothing of, and the quantities that were not recorded for them."""
+    """The verdicts that cannot be judged from the snapshots, and the quantities that were not recorded for them."""
     needs = {name: [q for q in HEAD_VERDICTS.member(name).needs if q not in dataset] for name in HEAD_VERDICTS}
     return {name: quantities for name, quantities in needs.items() if quantities}
 
@@ -168,7 +168,7 @@ def unjudged_verdicts(dataset: xr.Dataset) -> dict[str, list[str]]:
 def _judge_each(
     dataset: xr.Dataset, rules: Mapping[str, VerdictRule]
 ) -> Iterator[tuple[str, HeadHistory, Judgment | None]]:
-    """What each rule says of each head that it can be asked of."""
+    """The judgment of each rule on each head that has the quantities for it."""
     for history in _histories(dataset):
         for name, rule in rules.items():
             if not set(rule.needs) <= set(history.values):

@@ -211,7 +211,7 @@ class Watch:
 
     @property
     def verdicts(self) -> list[HeadVerdict]:
-        """What the snapshots so far say of each head, most pressing first."""
+        """The verdicts on the heads from the snapshots so far, most pressing first."""
         if isinstance(self._notice, NoAttention):
             raise copy(self._notice)
         if self._is_idle:
