@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 import scansnap as ss
@@ -284,6 +285,11 @@ def test_one_key_has_no_share() -> None:
     """Where a row has one key only, all weight on it says nothing."""
     with np.errstate(all="raise"):
         assert np.isnan(rescale_weight(np.ones(2), np.ones(2))).all()
+
+
+def test_verdicts_need_only_what_is_recorded_without_asking() -> None:
+    watch = ss.watch(torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), probe=torch.randn(2, 6, 8))
+    assert unjudged_verdicts(watch.dataset) == {}
 
 
 def test_a_users_verdict() -> None:
