@@ -105,7 +105,7 @@ def compare(corpus: Corpus, device: Device, blocks: int) -> None:
 def whole_pass(corpus: Corpus, device: Device) -> None:
     for residual in (False, True):
         began = time.perf_counter()
-        run = train_text(corpus, YZTextOptions(device=device, residual=residual), progress=False)
+        run = train_text(corpus, model="yz", device=device, residual=residual, progress=False)
         spent = time.perf_counter() - began
         print(
             f"{device}: a run of one pass, residual {residual}: {spent:.2f} s with {run.sizes['step']} records; loss "

@@ -129,7 +129,7 @@ def test_windows_of_a_large_vocabulary_are_added_in_a_fixed_order() -> None:
 def test_options_can_be_one_object(corpus: Corpus) -> None:
     options = ss.YZTextOptions(steps=2, window=7, batch_size=4, record_every=1)
     assert (options.lr_y, options.model, ss.YZTextOptions().window, ss.YZTextOptions().batch_size) == (30, "yz", 36, 64)
-    run = ss.train_text(corpus, options)
+    run = ss.train_text(corpus, **vars(options))
     assert run["lr_z"].item() == 30.0
     xr.testing.assert_equal(run, ss.train_text(corpus, model="yz", steps=2, window=7, batch_size=4, record_every=1))
     with pytest.raises(InputError, match="model is transformer, but these are YZTextOptions: give TextOptions"):

@@ -162,7 +162,7 @@ def predict(
     is_counts = (Path(source) / MANIFEST).exists()
     text = read_counts(source) if is_counts else read_text(source, quiet=json, **read_flags(flags, ReadOptions))
     with progress_bar("predicting", None, False if json else None):
-        prediction = predict_gains(text, options, store=store, progress=False)
+        prediction = predict_gains(text, **vars(options), store=store, progress=False)
     scores = None if run is None else _compared(prediction, run, str(compare))
     winners = {
         str(word): _winners(prediction.isel(query=i), top) for i, word in enumerate(prediction["query_word"].values)

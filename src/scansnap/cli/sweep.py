@@ -66,7 +66,7 @@ def sweep(
     path = common.choose_store(store, "sweep", grid.described)
     before = runs_in_store(path)
     began = time.perf_counter()
-    result = run_sweep(settings, options, store=path, progress=False if json else None)
+    result = run_sweep(settings, **options, store=path, progress=False if json else None)
     seconds = time.perf_counter() - began
     if picture is not None and axes is not None:
         from scansnap.figures.phase_diagram import default_color, phase_diagram

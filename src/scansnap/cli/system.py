@@ -146,7 +146,9 @@ def run_system(
     configuration = {**options.to_dict(), "system": system.fingerprint}
     path = common.choose_store(store, f"{command}-{asked.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
-    dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
+    dataset = (train if command == "train" else flow)(
+        system, **vars(options), store=path, progress=False if as_json else None
+    )
     seconds = time.perf_counter() - began
     drawn = common.save_picture(over_time.draw(dataset), picture or common.path_beside(path, ".png"), path)
     runs, axis = over_time.changes(dataset), "time" if "time" in dataset.dims else "step"

@@ -74,7 +74,7 @@ def train(
     configuration = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
     path = common.choose_store(store, f"text-{corpus.name}", configuration, draws_beside=picture is None)
     began = time.perf_counter()
-    dataset = train_text(corpus, options, store=path, progress=False if json else None)
+    dataset = train_text(corpus, **vars(options), store=path, progress=False if json else None)
     if process_rank() == 0:
         _show(dataset, path, picture, time.perf_counter() - began, json)
 

@@ -217,7 +217,7 @@ def _run(
         store, name, {**options.to_dict(), "classes": source.fingerprint}, draws_beside=picture is None
     )
     began = time.perf_counter()
-    dataset = work(source, options, store=path, progress=False if as_json else None)
+    dataset = work(source, **vars(options), store=path, progress=False if as_json else None)
     seconds = time.perf_counter() - began
     runs = summarize(dataset)
     drawn = _draw(dataset, path, picture)

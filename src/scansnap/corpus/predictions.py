@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -35,7 +36,7 @@ from scansnap.runtime.machine import check_memory, find_device
 from scansnap.theory.phases import scan_end, snap_start
 from scansnap.validation.argument_types import Values
 from scansnap.validation.checks import integer
-from scansnap.validation.options import Call, options_or_kwargs
+from scansnap.validation.options import RunArguments, from_names, options_as_kwargs
 from scansnap.validation.validate import validated
 
 TITLE = "predicted gain of attention"
@@ -49,13 +50,14 @@ SCORES = ("rank", "partial", "winners")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictCall(PredictOptions, Call):
-    """A call of `predict` in its flat form."""
+class PredictArguments(PredictOptions, RunArguments):
+    """The keyword arguments of `predict`, for type checkers."""
 
 
-@options_or_kwargs(PredictOptions, PredictCall)
+@options_as_kwargs(PredictArguments, PredictOptions, RunArguments)
+@validated
 def predict(
-    text: Corpus | Counts | str | Path, options: PredictOptions, store: str | Path | None, progress: bool | None
+    text: Corpus | Counts | str | Path, *, store: str | Path | None = None, progress: bool | None = None, **kwargs: Any
 ) -> xr.Dataset:
     """Rank the tokens before each query by the attention that they will gain, before any training.
 
@@ -82,6 +84,7 @@ def predict(
     >>> prediction["gain"].sizes["query"]
     1
     """
+    options = from_names(PredictOptions, kwargs)
     if isinstance(text, str | Path):
         text = read_corpus(text, progress=progress)
     if options.device == "cpu":

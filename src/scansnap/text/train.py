@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
 from scansnap.text.yz import YZText
-from scansnap.validation.options import Call, options_or_kwargs
+from scansnap.validation.options import RunArguments, options_as_kwargs
 from scansnap.validation.validate import validated
 
 CHECKPOINT_SECONDS = 60.0
@@ -59,12 +60,15 @@ LOGITS_AT_ONCE = {"cpu": 30_000_000, "cuda": 500_000_000}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCall(AnyTextOptions, Call):
-    """A call of `train_text` in its flat form."""
+class TextArguments(AnyTextOptions, RunArguments):
+    """The keyword arguments of `train_text`, for type checkers."""
 
 
-@options_or_kwargs(RunOptions, TextCall, named=AnyTextOptions, read=text_options)
-def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+@options_as_kwargs(TextArguments, AnyTextOptions, RunArguments)
+@validated
+def train_text(
+    corpus: Corpus, *, store: str | Path | None = None, progress: bool | None = None, **kwargs: Any
+) -> xr.Dataset:
     """Train a model on next-token prediction and return the records of its attention.
 
     The model is a causal transformer, or with `model="yz"` Y and Z over the whole vocabulary, from zero, by plain SGD
@@ -90,8 +94,7 @@ def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, pr
     >>> print(dict(run["entropy"].sizes))
     {'run': 1, 'step': 3, 'layer': 1, 'head': 1}
     """
-    assert isinstance(options, TextOptions | YZTextOptions)  # which are all
-    return text_training(corpus, options, store=store).run(progress)
+    return text_training(corpus, text_options(kwargs), store=store).run(progress)
 
 
 @validated
