@@ -137,7 +137,7 @@ def test_sentences(first: list[float], last: list[float], kinds: str, sentence: 
 
 def test_a_real_run_scans_and_snaps() -> None:
     experiment = ss.PUBLISHED["syn-small"]
-    facts = summarize(ss.train(experiment.classes, experiment.options))[0]
+    facts = summarize(ss.train(experiment.classes, **vars(experiment.options)))[0]
     assert 2 <= facts["scan_step"] <= 10
     assert 30 <= facts["snap_step"] <= 40
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
