@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import typer
+import click
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from scansnap.cli.app import LazyGroup
 from scansnap.cli.app import app as program
+from scansnap.cli.flags import SectionedCommand
 
 
 class Commands(SphinxDirective):
@@ -26,22 +28,22 @@ def reference() -> str:
     return "\n\n".join(_described(command, words) for words, command in all_commands())
 
 
-def all_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+def all_commands() -> Iterator[tuple[tuple[str, ...], SectionedCommand]]:
     """Every command with the words that call it."""
-    return _commands(typer.main.get_command(program), ("scansnap",))
+    return _commands(program, ("scansnap",))
 
 
-def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _commands(group: LazyGroup, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], SectionedCommand]]:
     for name in group.commands:
-        _, command, _ = group.resolve_command(typer.Context(group), [name])
-        if hasattr(command, "commands"):
+        command = group.load(name)
+        if isinstance(command, LazyGroup):
             yield from _commands(command, (*words, name))
-        else:
+        elif isinstance(command, SectionedCommand):
             yield (*words, name), command
 
 
-def _described(command: Any, words: tuple[str, ...]) -> str:
-    context = typer.Context(command, info_name=words[-1])
+def _described(command: SectionedCommand, words: tuple[str, ...]) -> str:
+    context = click.Context(command, info_name=words[-1])
     usage = " ".join([*words, *command.collect_usage_pieces(context)])
     parts = [f"## {' '.join(words)}", f"    {usage}", _plain(command.help or "")]
     for title, entries in command.sections(context).items():

@@ -26,7 +26,7 @@ from sphinx.util.nodes import make_refnode
 
 import scansnap
 from _site.commands import all_commands
-from _site.public import MODULES, default_of, docstring, parameters
+from _site.public import MODULES, default_of, docstring, paper_systems, parameters
 from _site.types import short_types
 from scansnap import HeadQuantity, Quantity
 from scansnap.monitor.verdict_rules import VerdictRule
@@ -55,6 +55,19 @@ class Names(SphinxDirective):
         values = {f"{module}.{name}": getattr(import_module(module), name) for name in self.content if name}
         text = "\n\n".join(_directive(path, value) for path, value in values.items())
         return self.parse_text_to_nodes(f"````{{eval-rst}}\n{text}\n````")
+
+
+class Papers(SphinxDirective):
+    """The systems of every paper, under the title of the paper."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes("\n\n".join(map(_paper, paper_systems().items())))
+
+
+def _paper(paper: tuple[str, list[str]]) -> str:
+    title, classes = paper
+    text = "\n\n".join(f".. autoclass:: {path}\n   :members:" for path in classes)
+    return f"**{title}**\n\n````{{eval-rst}}\n{text}\n````"
 
 
 def _directive(path: str, value: Any) -> str:
@@ -165,6 +178,7 @@ class Links(SphinxPostTransform):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("names", Names)
+    app.add_directive("papers", Papers)
     app.add_post_transform(Links)
     app.connect("autodoc-process-signature", _short)
     app.connect("autodoc-process-docstring", _escape, priority=400)  # before sections are read

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import scansnap
+from scansnap.systems.catalog import OWN_PAPERS, SYSTEMS, installed_papers, paper_of
 from scansnap.validation.options import Options, options_of
 
 TABLE = Path(__file__).parents[1] / "reference" / "parameters.toml"
@@ -36,6 +37,17 @@ def public_names() -> Iterator[tuple[str, Any]]:
     for module in MODULES:
         for name, value in public_members(getattr(scansnap, module)).items():
             yield f"scansnap.{module}.{name}", value
+
+
+def paper_systems() -> dict[str, list[str]]:
+    """The systems of every paper, also of installed ones, by the paper's title: `scansnap.papers.joma.JoMA`."""
+    classes = {type(SYSTEMS.member(name)): None for name in SYSTEMS}
+    return {
+        (inspect.getdoc(import_module(package)) or package).split("\n\n")[0].removesuffix("."): [
+            f"{package}.{cls.__name__}" for cls in classes if paper_of(cls) == package
+        ]
+        for package in (*OWN_PAPERS, *installed_papers())
+    }
 
 
 def public_members(module: ModuleType) -> dict[str, Any]:

@@ -39,3 +39,12 @@ def test_what_the_paper_has_not_is_no_place(place: str) -> None:
 def test_a_place_without_claim_names_its_figure() -> None:
     with pytest.raises(ss.InputError, match="see scansnap figure 8"):
         claims_at("Figure 8")
+
+
+def test_verify_takes_places_of_the_paper() -> None:
+    assert [verdict.id for verdict in ss.verify("Eq. 10", "lemma_4", "lemma-6", progress=False)] == [
+        "lemma_4",
+        "lemma_6",
+    ]
+    with pytest.raises(ss.InputError, match="unknown claim 'theorem': did you mean"):
+        ss.verify("theorem")

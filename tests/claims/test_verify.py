@@ -63,6 +63,29 @@ def halving_loss(check: Check) -> None:
     check.equal("loss", loss[:-1] / 2, loss[1:], tolerance=0.01)
 
 
+def test_a_verdict_prints_itself() -> None:
+    """In full, and as a row; of a user's own claim it says whether the check can fail."""
+    holds, fails = ss.verify(claims=[falling_loss, halving_loss])
+    lines = str(holds).splitlines()
+    assert lines[:2] == ["✓ falling_loss (my notes): holds", "  The loss falls at every step."]
+    assert "  how:        Five expected updates." in lines
+    assert any(line.startswith("    ok  the first loss is ln M: predicted ") for line in lines)
+    assert lines[-1] == "  a flipped sign in the prediction would be noticed"
+    assert "on your classes and rates" not in str(holds)
+    assert "\n    NOT loss: predicted " in str(fails)
+    assert str(fails).endswith("\n  a wrong factor of 1.01 in the prediction would NOT be noticed")
+    assert holds.row().split()[:4] == ["✓", "falling_loss", "holds", "added"]
+    assert holds.row().endswith("  The loss falls at every step.")
+    own, other = ss.verify("lemma_6")[0], ss.verify("lemma_6", lr_y=0.2)[0]
+    assert "a wrong factor of 1.000001 in the prediction would be noticed" in str(own)
+    assert "  on your classes and rates, whatever its category, it is: holds" in str(other).splitlines()
+    assert "(formula in K, M and the rates) " in other.row()
+    assert "(formula" not in own.row()
+    alone = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]], query=[2], next_token=[3], vocab_size=4)
+    inapplicable = ss.verify("lemma_6", "theorem_4", classes=alone)[1]
+    assert str(inapplicable).endswith(f"\n  {inapplicable.reason}")
+
+
 def test_a_claim_that_holds_and_one_that_fails() -> None:
     seen: list[str] = []
     holds, fails = ss.verify(claims=[falling_loss, halving_loss], on_verdict=lambda verdict: seen.append(verdict.id))

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 import scansnap as ss
-from scansnap.cli.app import app, main
+from scansnap.cli.app import COMMANDS, GROUPS, LazyGroup, app, main
+from scansnap.cli.flags import HelpContext
+from scansnap.runtime.removed import REMOVED_COMMANDS
 from scansnap.storage.provenance import commit
 
 
@@ -153,6 +154,45 @@ def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
     assert list(tmp_path.iterdir()) == []  # refused before anything is done
 
 
+def test_commands_are_listed_in_their_order(tmp_path) -> None:
+    """Those that a newcomer needs come first, and not by the alphabet."""
+    for group, homes in (("", COMMANDS), *((name, homes) for name, (_, homes) in GROUPS.items())):
+        listed = re.findall(
+            r"^  (\w+) ", printed(f"{group} --help", cwd=tmp_path).partition("Commands:")[2], re.MULTILINE
+        )
+        assert listed == [*homes, *(GROUPS if not group else ())]
+
+
+@pytest.mark.parametrize("name", REMOVED_COMMANDS)
+def test_a_removed_command_is_answered_by_what_replaces_it(tmp_path, name: str) -> None:
+    """Whatever words follow, and the replacement is a command that exists."""
+    for words in (name, f"{name} example --window 3", f"{name} --help"):
+        assert refusal(words, cwd=tmp_path) == f"scansnap: scansnap {name} was removed: {REMOVED_COMMANDS[name]}.\n"
+    for group, command in re.findall(r"scansnap (text|watch) (\w+)", REMOVED_COMMANDS[name]):
+        assert command in app.load(group).commands
+    (first, *rest) = name.split()
+    assert first not in app.commands or rest[0] not in app.load(first).commands
+
+
+OWN_FLAGS = [
+    ("text show missing.zarr --layer -1", "--layer is -1: give a whole number from 0 to 1,000,000,000."),
+    ("text show missing.zarr --window two", "--window is 'two': give a whole number."),
+    ("verify lemma_6 --lr-z fast", "--lr-z is 'fast': give a number."),
+    ("watch checkpoints . --probe x.txt --windows 0", "--windows is 0: give a whole number from 1"),
+    ("watch compare a b --tolerance -0.1", "--tolerance is -0.1: give a finite number of at least 0."),
+    (f"check {'x' * 300}", "store is "),
+    ("train --set hidden=16", "--set is given without --system"),
+    ("train --system reversal --set width", "--set is 'width': give a name and a value, such as hidden=16."),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), OWN_FLAGS, ids=[words[:40] for words, _ in OWN_FLAGS])
+def test_flags_of_commands_are_checked_as_options_are(tmp_path, words: str, message: str) -> None:
+    said = refusal(words, cwd=tmp_path)
+    assert said.startswith(f"scansnap: {message}")
+    assert said.count("\n") == 1
+
+
 def test_version_and_a_single_time(tmp_path) -> None:
     assert printed("--version", cwd=tmp_path).strip() == f"scansnap {ss.__version__} (commit {commit()})"
     assert "picture" not in printed("flow --times 10", cwd=tmp_path)
@@ -162,17 +202,18 @@ def test_version_and_a_single_time(tmp_path) -> None:
 def test_help_is_whole_at_any_width_and_speaks_no_python(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No name is cut or broken; types, truth values and names of Greek letters are not what you type or read."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    groups = [typer.main.get_command(app)]
+    groups = [app]
     for group in groups:
         for name in group.commands:
-            _, command, _ = group.resolve_command(typer.Context(group), [name])
-            if hasattr(command, "commands"):
+            command = group.load(name)
+            if isinstance(command, LazyGroup):
                 groups.append(command)
-            context = typer.Context(command, info_name=name, terminal_width=columns)
+            context = HelpContext(command, info_name=name, terminal_width=columns)
             text = re.sub(r"\x1b\[\d+m", "", command.get_help(context))
             assert max(map(len, text.splitlines())) <= columns, name
             assert not re.findall(r"\w(?:-|\.\.\.)$", text, re.MULTILINE), name
             assert not re.findall(r"list\[|default: (?:True|False|None)|\beta_|lambda_", text), name
+            assert "Positional arguments" not in text  # arguments have a section of ours
             if "--preset" in text:
                 assert set(ss.PUBLISHED) <= set(text.split()), name
 
@@ -232,6 +273,9 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert run("verify lemma_4 --json --strict", cwd=tmp_path).returncode == 1
     two = json.loads(printed("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path))
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
+    about_a_lemma = json.loads(printed("verify 'Lemma 7' --json", cwd=tmp_path))
+    assert [entry["id"] for entry in about_a_lemma] == ["lemma_7", "lemma_7_shift"]
+    assert "--picture draws one claim" in refusal("verify 'Lemma 7' --picture x.png", cwd=tmp_path)
     assert two[0]["setting"]["lr_y"] == 0.2
 
 
@@ -249,76 +293,6 @@ def test_diverged_runs_are_named(tmp_path) -> None:
     assert "run 1 (lr_y 1e+39, lr_z 1, momentum 0.9, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
     assert "entropy on distinct tokens 2.15 → not finite" in result.stdout
-
-
-YZ = {"lr_y": 1.0, "lr_z": 1.0}
-SAME_IN_PYTHON = [
-    (
-        "train --preset syn-small --steps 4 --momentum 0 --residual yes --normalization layer --heads 2 --init uniform "
-        "--init-scale-z 3 --attention-prior common=-1,11=0.5 --num-sequences 20 --dtype float64 --record loss",
-        ss.TrainOptions(
-            **YZ,
-            steps=4,
-            momentum=0.0,
-            residual=True,
-            normalization="layer",
-            heads=2,
-            init="uniform",
-            init_scale_z=3.0,
-            attention_prior={"common": -1.0, 11: 0.5},
-            num_sequences=20,
-            dtype="float64",
-            record=("loss",),
-            record_every=2,
-        ),
-    ),
-    (
-        "train --classes near-distinct --lr-y 1 --lr-z 1 --seq-len 4 --steps 3 --position-bias 0,-1,-2 "
-        "--learn-position-bias",
-        ss.TrainOptions(
-            lr_y=[1.0], lr_z=[1.0], seq_len=4, steps=3, position_bias=[0, -1, -2], learn_position_bias=True
-        ),
-    ),
-    (
-        "flow --times 1,10 --residual yes --normalization layer --attention-prior common=-1 --position-bias alibi=1",
-        ss.FlowOptions(
-            **YZ,
-            times=(1.0, 10.0),
-            residual=True,
-            normalization="layer",
-            attention_prior={"common": -1.0},
-            position_bias={"alibi": 1.0},
-        ),
-    ),
-    (
-        "sweep --classes syn-small --lr-z 1 --lr-y 1,2 --steps 2 --residual no,yes --num-sequences 4,none "
-        "--attention-prior none/common=-2 --heads 1",
-        {
-            "lr_z": [1.0],
-            "lr_y": [1.0, 2.0],
-            "steps": 2,
-            "residual": [False, True],
-            "num_sequences": [4, None],
-            "attention_prior": [None, {"common": -2.0}],
-            "heads": 1,
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("line", "expected"), SAME_IN_PYTHON, ids=[line.split()[0] for line, _ in SAME_IN_PYTHON])
-def test_flags_are_the_options_of_python(tmp_path, monkeypatch, line: str, expected: object) -> None:
-    """What a command hands to the library, which is not called."""
-    given = []
-
-    def take(source: object, options: object, **_: object) -> None:
-        given.append(options)
-        raise ss.InputError("taken")
-
-    command = line.split()[0]
-    monkeypatch.setattr(f"scansnap.dynamics.{command}.{command}", take)
-    assert run(line, cwd=tmp_path).stderr == "scansnap: taken\n"
-    assert given == [expected]
 
 
 PARTS = """
@@ -371,7 +345,7 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
     last = result["largest"].isel(residual=1, step=-1).values
     alone = ss.load(tmp_path / train)["largest"].isel(step=-1).values
     np.testing.assert_allclose(last.ravel(), alone.ravel(), rtol=1e-6)
-    printed("flow --from parts.py --times 1,10 --residual half --store f.zarr", cwd=tmp_path)
+    printed("flow --residual half --times 1,10 --store f.zarr --from parts.py", cwd=tmp_path)  # read before the others
 
     (tmp_path / "parts.py").write_text(PARTS.replace("query / 2", "query / 3"))
     linecache.checkcache()

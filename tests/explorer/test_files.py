@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import scansnap as ss
 from scansnap.cli.app import app

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import scansnap as ss
 from scansnap.cli.app import COMMANDS, GROUPS, app
@@ -157,9 +156,9 @@ def command_names() -> list[str]:
 
 def options_of_command(name: str) -> list[str]:
     """The options of a command, and "" for its argument."""
-    command: Any = typer.main.get_command(app)
+    command: Any = app
     for word in name.split():
-        _, command, _ = command.resolve_command(typer.Context(command), [word])
+        command = command.load(word)
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     flags = [max(option.opts, key=len) for option in options if not option.is_flag]
     return ["", *flags]

@@ -13,20 +13,31 @@ that is wrong by `wrong_factor` (for signs, by a flipped sign).  The tests show 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 
-from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, assumed_setting
+from scansnap.claims.check import (
+    ROLES,
+    Check,
+    Curve,
+    Measurement,
+    Role,
+    Setting,
+    assumed_setting,
+    classes_in_words,
+)
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.errors import InputError, number_text, unknown
 from scansnap.runtime.formulas import readable
 from scansnap.runtime.machine import one_thread
 from scansnap.theory import Assumption, assumptions, symmetry
 from scansnap.theory.assumptions import AssumptionId
 from scansnap.validation.argument_types import ArgumentType, SequenceType
+from scansnap.validation.user_code import is_own
 from scansnap.validation.validate import validated
 
 NAMES = SequenceType(ArgumentType())
@@ -52,11 +63,18 @@ CATEGORIES = {
 }
 """The kinds of claims, by what became of the paper's words: each with its meaning."""
 
+NAME_WIDTH = 19
+"""Characters of a claim's name in a row of a table: those of the paper fit."""
+
 HOLDS: Final = "holds"
 ASSUMED_ONLY: Final = "holds under its assumptions only"
 FAILS: Final = "fails"
 UNMET: Final = "assumptions not met"
 INAPPLICABLE: Final = "does not apply"
+
+
+MARKS: dict[VerdictWord, str] = {HOLDS: "✓", ASSUMED_ONLY: "◐", FAILS: "✗", UNMET: "?", INAPPLICABLE: " "}
+"""The sign of each verdict."""
 
 
 def is_symmetric(classes: SequenceClasses) -> bool:
@@ -233,6 +251,86 @@ class Verdict:
         held = [entry for entry in self.measurements if entry.holds and entry.role in ("assumed", "corrected")]
         return bool(held) and all(entry.notices for entry in held)
 
+    def row(self, width: int = NAME_WIDTH) -> str:
+        """One line of a table, under `table_heading(width)`; it notes if the claim is not about the user's setting."""
+        leading = self.leading
+        numbers = [number_text(number, ".4g") for number in (leading.predicted, leading.measured)] if leading else []
+        note = f"({self.claim.note}) " if self.claim.note and self._is_of_user else ""
+        statement = self.reason or note + readable(self.claim.statement)
+        return (
+            f"{MARKS[self.verdict]} {self.id:{width}} {self.verdict:33} {self.claim.category:28} "
+            f"{' '.join(f'{number:>11}' for number in numbers):23}  "
+            f"{textwrap.shorten(statement, 78, placeholder=' …')}"
+        )
+
+    @property
+    def _is_of_user(self) -> bool:
+        """Whether the classes or the rates are a user's."""
+        return self.setting != self.claim.setting()
+
+    def __str__(self) -> str:
+        """The verdict in full.
+
+        For a user's own claim it says whether the check can fail, as tests do for the others.
+        """
+        lines = [f"{MARKS[self.verdict]} {self.id} ({self.claim.where}): {self.verdict}", *self._claim_lines()]
+        if self.reason:
+            return "\n".join([*lines, f"  {self.reason}"])
+        lines += self._measurement_lines()
+        if self._is_of_user:
+            lines.append(f"  on your classes and rates, whatever its category, it is: {self.verdict}")
+        if self.verdict == UNMET:
+            lines.append(f"  the claim promises nothing here: {', '.join(self.unmet)}")
+        if self.claim.depends_on != "nothing":
+            lines += self._assumption_lines()
+        factor = self.claim.wrong_factor
+        error = "a flipped sign" if factor < 0 else f"a wrong factor of {factor:.10g}"
+        is_noticed = not is_own(self.claim.check) or self.notices_wrong_factor()
+        return "\n".join([*lines, f"  {error} in the prediction would {'' if is_noticed else 'NOT '}be noticed"])
+
+    def _claim_lines(self) -> list[str]:
+        """What is claimed, where it was checked, and how."""
+        claim, setting = self.claim, self.setting
+        lines = [
+            f"  {readable(claim.statement)}",
+            f"  category:   {claim.category} ({CATEGORIES[claim.category]}), in its own setting",
+            f"  conditions: {readable(claim.conditions)}",
+        ]
+        if claim.depends_on != "nothing":
+            classes = f"; {classes_in_words(setting.classes)}" if claim.depends_on.startswith("the classes") else ""
+            lines.append(f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}{classes}")
+        if claim.how:
+            lines.append(f"  how:        {readable(claim.how)}")
+        if claim.note and claim.depends_on != "nothing":
+            lines.append(f"  depends on: {claim.depends_on}")
+        if claim.correction:
+            lines.append(f"  correction: {readable(claim.correction)}")
+        return lines
+
+    def _measurement_lines(self) -> Iterator[str]:
+        """Each comparison, by its role."""
+        for role, words in ROLES.items():
+            in_role = [measurement for measurement in self.measurements if measurement.role == role]
+            if in_role:
+                yield f"  {words}:"
+            for measurement in in_role:
+                yield (
+                    f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
+                    f"predicted {measurement.predicted_text}, measured {measurement.measured_text}, "
+                    f"deviation {number_text(measurement.deviation, '.2g')} (allowed {measurement.allowed:.2g})"
+                )
+
+    def _assumption_lines(self) -> list[str]:
+        """The paper's assumptions that the setting breaks, if any."""
+        broken = self.broken_assumptions
+        if not broken:
+            ratio = self.setting.lr_y / self.setting.lr_z
+            return [f"  the paper's assumptions: all met (ten times is taken for much larger; η_Y/η_Z = {ratio:.6g})"]
+        return [
+            "  the paper's assumptions: not met are",
+            *(readable(f"    {assumption.statement}: {assumption.advice}") for assumption in broken),
+        ]
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         leading = self.leading
@@ -258,6 +356,17 @@ class Verdict:
             },
             "seconds": round(self.seconds, 3),
         }
+
+
+def table_heading(width: int = NAME_WIDTH) -> str:
+    """The heading over rows of verdicts."""
+    return f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement"
+
+
+def count_categories(verdicts: Iterable[Verdict]) -> str:
+    """The number of claims in each category, in words."""
+    categories = [verdict.claim.category for verdict in verdicts]
+    return "; ".join(f"{categories.count(name)} {name}" for name in CATEGORIES if name in categories)
 
 
 def _finite(value: object) -> object:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from scansnap.claims.catalog import by_id, claims_about, claims_of, installed_claims, own_claims, paper_claims
 from scansnap.claims.check import check_rates
 from scansnap.claims.claim import Claim, Verdict
+from scansnap.claims.coverage import claims_at
 from scansnap.data.named_classes import Data, as_source
 from scansnap.runtime.errors import InputError, ScanSnapError, unknown
 from scansnap.runtime.formulas import readable
@@ -59,8 +60,8 @@ def verify(
     Parameters
     ----------
     ids : str
-        The claims to check, among the paper's and `claims`; by default all of `claims`, or all of the paper's.
-        "Theorem 2" and "theorem-2" are `theorem_2`.
+        The claims to check, by id, or as the paper numbers what they are about: "Eq. 10", "Lemma 3", "Section 6 (b)".
+        By default all of `claims`, or all of the paper's.
     claims : sequence of Claim
         Your own claims, made with the decorator `claim`.
     system : System or name
@@ -109,16 +110,17 @@ def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     known = by_id([*own_claims().values(), *(claims or ())])
     if not ids:
         return list(paper_claims() if claims is None else claims)
-    selected = []
+    selected: dict[str, Claim] = {}
     for name in ids:
-        written = name if name in known else re.sub(r"[\s-]+", "_", name.strip().lower())  # Theorem 2, theorem-2
-        if written not in known:
-            known = {**installed_claims(), **known}
-        if written not in known:
-            own = [claim.id for claim in claims or ()]
-            raise unknown("claim", written, dict.fromkeys([*own, *get_close_matches(written, known)]) if own else known)
-        selected.append(known[written])
-    return selected
+        written = re.sub(r"[\s-]+", "_", name.strip().lower())  # theorem-2
+        for found in (name,) if name in known else claims_at(name) or (written,):
+            if found not in known:
+                known = {**installed_claims(), **known}
+            if found not in known:
+                own = [claim.id for claim in claims or ()]
+                raise unknown("claim", found, dict.fromkeys([*own, *get_close_matches(found, known)]) if own else known)
+            selected[found] = known[found]
+    return list(selected.values())
 
 
 def _verdict(

@@ -7,21 +7,22 @@ sentence of each docstring, read without importing.
 from __future__ import annotations
 
 import ast
-import functools
-import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
+from scansnap.cli.completion import SHELLS, install_completion, print_completion
 from scansnap.cli.console import Stopped, echo, papers_left_out_in_one_line, stopping_on_signals
-from scansnap.runtime.errors import ScanSnapError
+from scansnap.cli.flags import HelpContext, Word, eager_flag
+from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import let_waiting_threads_sleep, needs_torch
+from scansnap.runtime.removed import REMOVED_COMMANDS
 
+PROGRAM = "scansnap"
 COMMANDS = {
     "train": "train:train",
     "flow": "train:flow",
@@ -29,11 +30,11 @@ COMMANDS = {
     "verify": "verify:verify",
     "systems": "system:systems",
     "figure": "figure:figure",
-    "explore": "train:explore",
+    "explore": "explore:explore",
     "reproduce": "figure:reproduce",
     "check": "common:check",
 }
-"""The `module:function` of each command."""
+"""The `module:command` of each command."""
 
 GROUPS = {
     "text": (
@@ -45,84 +46,45 @@ GROUPS = {
         {"show": "watch:show", "checkpoints": "watch:checkpoints", "compare": "watch:compare"},
     ),
 }
-"""Commands of two words: the help of the group, and the `module:function` of each command."""
+"""Commands of two words: the help of the group, and the `module:command` of each command."""
 
 WIDTH = 100
 """The largest number of characters in a line of help."""
 
-HYPHEN = "\N{NON-BREAKING HYPHEN}"
-"""Replaces the hyphen while lines are broken, so that names of options stay in one piece."""
 
-WRITTEN = {"picture", "page"}
-"""Options that name files to write: commands that have one of them have --overwrite, and so do `WRITING`."""
+class LazyGroup(click.Group):
+    """A group of commands whose modules are imported when they are needed."""
 
-WRITING = ("explore", "reproduce")
+    context_class = HelpContext
 
-NOT_ASKED = {"default_map": dict.fromkeys(("help", "install_completion", "show_completion"), False)}
-"""Flags that are not given are False and not None, which typer would validate with pydantic: a slow import."""
+    def __init__(self, name: str, homes: Mapping[str, str], **settings: Any) -> None:
+        listed = {name: click.Command(name, short_help=_first_sentence(home)) for name, home in homes.items()}
+        super().__init__(name, commands=listed, **settings)
+        self.homes = homes
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
-class SectionedCommand(TyperCommand):
-    """A command whose help groups its options by concept.
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        _check_removed([*([] if self.name == PROGRAM else [str(self.name)]), *args])
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else self.load(name), rest
 
-    Typer does this with rich, whose import takes longer than all the rest of `--help`.
-    """
+    def load(self, name: str) -> click.Command:
+        """The command with that name, with its module imported."""
+        if name not in self.homes:
+            return self.commands[name]
+        module, function = self.homes[name].split(":")
+        command: click.Command = getattr(import_module(f"scansnap.cli.{module}"), function)
+        return command
 
-    def sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Names and help texts by section: arguments first, and last the presets, where there is --preset."""
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        for parameter in self.get_params(ctx):
-            usual = f"{parameter.param_type_name.capitalize()}s"  # "Arguments" or "Options"
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                name, text = record
-                entry = name.replace("<list[str]>", "<str>"), text  # the dots after it say that several are allowed
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(entry)
-            if parameter.name == "preset":
-                from scansnap.dynamics.published import PUBLISHED
-
-                sections["Presets"] = [(name, experiment.about) for name, experiment in PUBLISHED.items()]
-            if parameter.name == "system":
-                sections.setdefault("Presets", []).append(("others", "Presets of other systems: scansnap systems."))
-        sections["Presets"] = sections.pop("Presets", [])
-        return {title: entries for title, entries in sections.items() if entries}
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        for title, entries in self.sections(ctx).items():
-            with formatter.section(typer.style(title, bold=True)):
-                formatter.write_dl(
-                    [(typer.style(name, fg="cyan"), text.replace("-", HYPHEN)) for name, text in entries]
-                )
-
-    def get_help(self, ctx: Any) -> str:
-        text, self.help = self.help, (self.help or "").replace("-", HYPHEN)
-        shown = super().get_help(ctx).replace(HYPHEN, "-")
-        self.help = text
-        return shown
-
-
-def lazy_group(homes: Mapping[str, str]) -> type[TyperGroup]:
-    """The class of a group of commands, given the `module:function` of each."""
-
-    class LazyGroup(TyperGroup):
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            names = {name: TyperCommand(name, short_help=_first_sentence(home)) for name, home in homes.items()}
-            self.commands = {**names, **self.commands}
-
-        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-            name, command, rest = super().resolve_command(ctx, args)
-            if name is not None and name in homes:
-                command = _load(name, homes[name])
-            return name, command, rest
-
-        def invoke(self, ctx: Any) -> Any:
-            try:
-                return super().invoke(ctx)
-            except KeyboardInterrupt as stop:  # typer would print "Aborted!"
-                raise Stopped(stop) from None
-
-    return LazyGroup
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:  # click would print "Aborted!"
+            raise Stopped(stop) from None
 
 
 def _first_sentence(home: str) -> str:
@@ -133,69 +95,45 @@ def _first_sentence(home: str) -> str:
     return (ast.get_docstring(function) or "").split("\n\n")[0]
 
 
-def _load(name: str, home: str) -> Any:
-    """The command, with its module imported."""
-    module, function = home.split(":")
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    command = getattr(import_module(f"scansnap.cli.{module}"), function)
-    if name in WRITING or WRITTEN & set(inspect.signature(command).parameters):
-        command = _with_overwrite(command)
-    alone.command(name, cls=SectionedCommand, context_settings=NOT_ASKED)(command)
-    return typer.main.get_command(alone)
+def _check_removed(words: list[str]) -> None:
+    """Refuse a command that earlier versions had, and say what replaces it."""
+    for name in (" ".join(words[:2]), words[0]):
+        if name in REMOVED_COMMANDS:
+            raise InputError(f"scansnap {name} was removed: {REMOVED_COMMANDS[name]}.")
 
 
-def _with_overwrite(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the flag --overwrite."""
+def _print_version(_: bool) -> None:
+    from scansnap.storage.provenance import commit, version_of
 
-    @functools.wraps(command)
-    def run(*, overwrite: bool, **kwargs: Any) -> None:
-        from scansnap.storage.files import OVERWRITE
-
-        OVERWRITE.set(overwrite)
-        command(**kwargs)
-
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    option = typer.Option("--overwrite", help="Replace files that scansnap did not write.")
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    flag = inspect.Parameter("overwrite", keyword, default=False, annotation=Annotated[bool, option])
-    parameters = [*(parameter.replace(kind=keyword) for parameter in own), flag]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    echo(f"scansnap {version_of('scansnap')} (commit {commit()})")
+    sys.exit()
 
 
-app = typer.Typer(
-    cls=lazy_group(COMMANDS),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": WIDTH, **NOT_ASKED},
-)
-for name, (about, commands) in GROUPS.items():
-    group = typer.Typer(cls=lazy_group(commands), no_args_is_help=True, rich_markup_mode=None)
-    app.add_typer(group, name=name, help=about, short_help=about, context_settings=NOT_ASKED)
+def _completion_flag(name: str, meaning: str, act: Any) -> click.Option:
+    """A flag about completion, whose value is a shell, by default the user's."""
+    shell = Word("|".join(SHELLS), lambda _, word: word)
+    return eager_flag(name, meaning, act, is_flag=False, flag_value="", type=shell, metavar="[SHELL]")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        from scansnap.storage.provenance import commit, version_of
-
-        echo(f"scansnap {version_of('scansnap')} (commit {commit()})")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show version and commit."),
-    ] = False,
-) -> None:
-    """Compute the training dynamics of attention exactly.
+app = LazyGroup(
+    PROGRAM,
+    COMMANDS,
+    help="""Compute the training dynamics of attention exactly.
 
     New here? `scansnap train` shows attention scan and snap in a few seconds, `scansnap explore` lets you change rates
     and data while it trains, and `scansnap COMMAND --help` explains a command.
-    """
+    """,
+    params=[
+        eager_flag("--version", "Show version and commit.", _print_version, is_flag=True),
+        _completion_flag(
+            "--install-completion", "Install completion for your shell: bash, zsh or fish.", install_completion
+        ),
+        _completion_flag("--show-completion", "Show the script of this completion.", print_completion),
+    ],
+    context_settings={"max_content_width": WIDTH},
+)
+for name, (about, homes) in GROUPS.items():
+    app.add_command(LazyGroup(name, homes, help=about, short_help=about))
 
 
 def main() -> None:
@@ -207,7 +145,7 @@ def main() -> None:
     with stopping_on_signals(), papers_left_out_in_one_line():
         try:
             with needs_torch("this command"):
-                app()
+                app(prog_name=PROGRAM)
         except (Exception, KeyboardInterrupt) as error:
             from scansnap.validation.user_code import user_mistake
 

@@ -3,57 +3,67 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from scansnap.cli.console import echo
+from scansnap.cli.flags import FORMS, Argument, Flag, command, eager_flag, word_of
 from scansnap.runtime.errors import InputError, StoreError
-from scansnap.storage.files import check_output, check_replaceable
+from scansnap.storage.files import OVERWRITE, check_output, check_replaceable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FROM_OPTION = typer.Option(
+
+def _run_file(file: Path) -> None:
+    """Run the user's file, so that what it registers can be used by name."""
+    from scansnap.validation.user_code import run_user_file
+
+    run_user_file(file)
+
+
+def _set_overwrite(_ctx: click.Context, _flag: click.Parameter, overwrite: bool) -> None:
+    OVERWRITE.set(overwrite)
+
+
+FROM = eager_flag(
     "--from",
-    help="A Python file to run first, which may register optimizers, quantities, layers, systems or data of yours.",
+    "A Python file to run first, which may register your own optimizers, quantities, layers, systems, data or verdicts "
+    "on heads.",
+    _run_file,
+    type=word_of(Path),
+    metavar=FORMS[Path],
 )
-STORE_OPTION = typer.Option(
-    "--store", help="Where to write the result (zarr); by default in results/, with a name made from the options."
-)
-PICTURE_OPTION = typer.Option(
-    "--picture",
-    help="Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result.",
-)
-PICTURE_BESIDE_OPTION = typer.Option(
-    "--picture", help="Where to draw it (.png, .pdf, .svg); by default beside the result."
-)
-JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
+"""The flag of a user's file; what it registers can then be named by other flags."""
 
-SHOWN_RUNS = 12
-"""The number of runs that are described in text; all of them are with --json and in the result."""
+OVERWRITE_FLAG = click.Option(
+    ["--overwrite"],
+    is_flag=True,
+    expose_value=False,
+    callback=_set_overwrite,
+    help="Replace files that scansnap did not write.",
+)
+STORE = Flag("Where to write the result (zarr); by default in results/, with a name made from the options.")
+PICTURE = Flag(
+    "Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result."
+)
+PICTURE_BESIDE = Flag("Where to draw it (.png, .pdf, .svg); by default beside the result.")
+JSON = Flag("Print JSON for programs instead of text.")
 
-DRAWN = {"attention", "loss", "entropy"}
+PICTURE_QUANTITIES = {"attention", "loss", "entropy"}
 """The quantities that the picture of a run shows."""
 
 
-def run_parts(file: Path | None) -> None:
-    """Run the user's file, so that what it registers can be used by name."""
-    if file is not None:
-        from scansnap.validation.user_code import run_user_file
-
-        run_user_file(file)
-
-
-def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
-    """Refuse a picture that cannot be drawn, before the work starts."""
+def check_picture(picture: Path | None, recorded: Set[str] | None = None) -> None:
+    """Refuse a picture that cannot be drawn, before the work starts; `recorded` is what the user wants recorded."""
     if picture is None:
         return
     check_output("--picture", picture, ".png, .pdf or .svg")
-    if missing := DRAWN - set(record):
+    if recorded is not None and (missing := PICTURE_QUANTITIES - recorded):
         raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
 
 
@@ -83,7 +93,7 @@ def echo_json(facts: object) -> None:
 
 
 def result_facts(path: Path, picture: Path | None, seconds: float) -> dict[str, Any]:
-    """What every command says about its result in JSON."""
+    """What the JSON of every command has about its result."""
     return {"result": str(path), "picture": str(picture) if picture else None, "seconds": round(seconds, 3)}
 
 
@@ -100,13 +110,12 @@ def path_beside(store: Path, ending: str) -> Path:
     return store.with_name(store.name.removesuffix(".zarr") + ending)
 
 
+@command()
 def check(
-    store: Annotated[
-        Path, typer.Argument(help="A result, the snapshots of a watch, counts, or the folder of a trained text model.")
-    ],
-    json: Annotated[bool, JSON_OPTION] = False,
+    store: Annotated[Path, Argument("A result, the snapshots of a watch, or the folder of a trained text model.")],
+    json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Read every file of a result and say which parts are intact; the status is 2 if any is damaged."""
+    """Read every file of a result and list which parts are intact; the status is 2 if any is damaged."""
     from scansnap.results.store import check_store
     from scansnap.runtime.progress import progress_bar
 
@@ -117,8 +126,8 @@ def check(
     else:
         for name, files in condition.damaged.items():
             echo(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
-        lost = [name for name, files in condition.damaged.items() if files]
-        words = f"{len(condition.damaged) - len(lost)} of {len(condition.damaged)} parts are intact"
-        echo(f"{store}{'' if condition.complete else ' is unfinished'}: {words}")
+        intact = [name for name, files in condition.damaged.items() if not files]
+        parts = f"{len(intact)} of {len(condition.damaged)} parts are intact"
+        echo(f"{store}{'' if condition.complete else ' is unfinished'}: {parts}")
     if not condition.is_intact:
         raise StoreError(f"{store} is damaged.")

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import typer
+import click
 
 from scansnap.runtime.errors import PaperWarning, ScanSnapError, printable
 
@@ -42,7 +42,7 @@ def echo(text: str, *, error: bool = False, color: str | None = None) -> None:
         return
     shown = printable(text, keep="\n")
     if color is not None and stream.isatty() and not os.environ.get("NO_COLOR"):
-        shown = typer.style(shown, fg=color)
+        shown = click.style(shown, fg=color)
     print(shown, file=stream, flush=True)
 
 

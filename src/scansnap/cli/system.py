@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, make_dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, make_dataclass
+from functools import cache
 from typing import Annotated, Any
-
-import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, flag_name, form_of, read_flags
-from scansnap.dynamics.options import Rates, rate_option
+from scansnap.cli.flags import Argument, Flag, command
+from scansnap.cli.option_flags import form_of
+from scansnap.dynamics.options import Rates, RatesType, rate_option
 from scansnap.dynamics.published import PUBLISHED
 from scansnap.runtime.errors import InputError, PaperWarning, unknown
 from scansnap.systems.catalog import OWN_SYSTEMS, SYSTEMS, YZ
 from scansnap.systems.system import Preset, System
-from scansnap.validation.options import Options, from_names, options_of, required_of
+from scansnap.validation.options import Options, from_names, options_of
 
-SYSTEM_OPTION = typer.Option("--system", help=f"A system in place of (Y, Z): {', '.join(OWN_SYSTEMS)}, or your own.")
-SET_OPTION = typer.Option(
-    "--set", help="A setting or a learning rate of the system, such as hidden=16; repeat it if needed."
-)
+SYSTEM = Flag(f"A system in place of (Y, Z): {', '.join(OWN_SYSTEMS)}, or your own.")
+SET = Flag("A setting or a learning rate of the system, such as hidden=16; repeat it if needed.", name="--set")
 
 
 def _rates() -> type[Options]:
@@ -53,8 +49,13 @@ SystemRates = _rates()
 
 def presets() -> dict[str, tuple[str, Preset]]:
     """The presets of all systems by name, each with the name of its system; the first of one name counts."""
+    return _first_presets(tuple(name for name in SYSTEMS if name not in OWN_SYSTEMS))
+
+
+@cache
+def _first_presets(further: tuple[str, ...]) -> dict[str, tuple[str, Preset]]:
     collected = _presets_of(OWN_SYSTEMS)
-    for preset, stated in _presets_of(name for name in SYSTEMS if name not in OWN_SYSTEMS).items():
+    for preset, stated in _presets_of(further).items():
         if preset in PUBLISHED or preset in collected:
             words = f"the preset {preset} of {stated[0]} is left out: the name exists already."
             warnings.warn(words, PaperWarning, stacklevel=2)
@@ -67,131 +68,62 @@ def _presets_of(systems: Iterable[str]) -> dict[str, tuple[str, Preset]]:
     return {preset: (name, stated) for name in systems for preset, stated in SYSTEMS.member(name).presets.items()}
 
 
-def asked_system(
-    name: str | None, preset: str | None, settings: Sequence[str] | None, flags: Mapping[str, Flag] | None = None
-) -> AskedSystem | None:
-    """The system that a command asks for; None if it asks for (Y, Z), which refuses the rates of other systems."""
+@dataclass(frozen=True)
+class SystemChoice:
+    """A system, with what a preset and `--set` state."""
+
+    name: str  # of the preset, or else of the system
+    system: System
+    preset: Preset
+    rates: Mapping[str, Any]  # learning rates of `--set`
+
+
+def choose_system(name: str | None, preset: str | None, settings: Sequence[str]) -> SystemChoice | None:
+    """The system that a command asks for; None if it asks for (Y, Z)."""
     known = _presets_of(OWN_SYSTEMS)
     if preset is not None and preset not in (*PUBLISHED, *known):
         known = presets()  # those of installed papers too
     if name == YZ or (name is None and preset not in known):
         if settings:
             raise InputError("--set is given without --system: it sets what a system has.")
-        for rate in options_of(SystemRates):
-            if flags is not None and flags.get(rate) is not None:
-                raise InputError(f"{flag_name(rate)} is given, which (Y, Z) does not have: use --lr-y and --lr-z.")
         return None
     if name is not None and name not in SYSTEMS:
         raise unknown("system", name, [YZ, *SYSTEMS])
-    of_preset, stated = known.get(preset or "", ("", Preset("")))
-    if name is not None and of_preset not in ("", name):
-        raise InputError(f"--preset {preset} belongs to the system {of_preset}: leave out --system {name}.")
-    if preset is not None and not of_preset:
+    if preset is not None and preset not in known:
         raise unknown(f"preset of {name}", preset, SYSTEMS.member(name).presets if name else known)
-    return AskedSystem(name or of_preset, preset, stated, settings or [])
+    owner, stated = (str(name), Preset("")) if preset is None else known[preset]
+    if name not in (None, owner):
+        raise InputError(f"--preset {preset} belongs to the system {owner}: leave out --system {name}.")
+    values, rates = _read_settings(owner, settings)
+    system = from_names(type(SYSTEMS.member(owner)), {**stated.settings, **values})
+    return SystemChoice(preset or owner, system, stated, rates)
 
 
-class AskedSystem:
-    """A system with the settings of a preset and of `--set`."""
-
-    def __init__(self, name: str, preset: str | None, stated: Preset, settings: Sequence[str]) -> None:
-        cls = type(SYSTEMS.member(name))
-        values = dict(stated.settings)
-        self._rates: dict[str, Any] = {}
-        for text in settings:
-            key, is_set, value = (part.strip() for part in text.partition("="))
-            if not is_set:
-                raise InputError(f"--set is '{text}': give a name and a value, such as hidden=16.")
-            if key in options_of(cls):
-                values[key] = options_of(cls)[key].type.read(f"--set {key}", value)
-            elif key in SYSTEMS.member(name).rates:
-                self._rates[key] = value
-            else:
-                raise unknown(f"setting of {name}", key, [*options_of(cls), *SYSTEMS.member(name).rates])
-        self.system: System = from_names(cls, values)
-        self.name, self.preset = preset or name, stated
-
-    def options(self, cls: type[Options], defaults: Mapping[str, Any], flags: Mapping[str, Flag]) -> Any:
-        """Its options from a preset, from flags and from `--set`."""
-        stated = {name: value for name, value in flags.items() if value is not None}
-        for name in stated:
-            if name not in options_of(cls):
-                raise InputError(f"{flag_name(name)} is given, which {self.system.label} does not have: leave it out.")
-        values = {**defaults, **read_flags({**stated, **self._rates}, cls)}
-        if missing := [name for name in required_of(cls) if name not in values]:
-            words = ", ".join(map(flag_name, missing))
-            listed = ", ".join(self.system.presets) or "none"
-            raise InputError(f"{words} must be given, here or by a preset of the system ({listed}).")
-        return from_names(cls, values)
-
-    def sweep_options(self, flags: Mapping[str, Flag], cls: type[Options], *more: type[Options]) -> dict[str, Any]:
-        """The options of a sweep over this system."""
-        from scansnap.dynamics.task import flow_options, train_options
-
-        own = (
-            train_options(self.system) if "times" not in flags or flags["times"] is None else flow_options(self.system)
-        )
-        given = read_flags({**flags, **self._rates}, own, cls, *more, several=True)
-        stated = self.preset.flow if "times" in given else self.preset.train
-        return {**{name: v for name, v in stated.items() if name not in ("record", "record_every")}, **given}
+def _read_settings(name: str, settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the learning rates of a system that `--set` states."""
+    member = SYSTEMS.member(name)
+    types = {key: option.type for key, option in options_of(type(member)).items()}
+    values: dict[str, Any] = {}
+    rates: dict[str, Any] = {}
+    for text in settings:
+        key, is_set, value = (part.strip() for part in text.partition("="))
+        if not is_set:
+            raise InputError(f"--set is '{text}': give a name and a value, such as hidden=16.")
+        if key in types:
+            values[key] = types[key].read(f"--set {key}", value)
+        elif key in member.rates:
+            rates[key] = RatesType().read(f"--set {key}", value)
+        else:
+            raise unknown(f"setting of {name}", key, [*types, *member.rates])
+    return values, rates
 
 
-def run_system(
-    command: str,
-    asked: AskedSystem,
-    flags: Mapping[str, Flag],
-    store: Path | None,
-    picture: Path | None,
-    as_json: bool,
-) -> None:
-    """Train or integrate a system, draw what was recorded, and print how it went."""
-    from scansnap.dynamics.flow import flow
-    from scansnap.dynamics.task import flow_options, train_options
-    from scansnap.dynamics.train import train
-    from scansnap.figures import over_time
-
-    system = asked.system
-    if command == "train":
-        options = asked.options(train_options(system), asked.preset.train, flags)
-    else:
-        options = asked.options(flow_options(system), asked.preset.flow, flags)
-    configuration = {**options.to_dict(), "system": system.fingerprint}
-    path = common.choose_store(store, f"{command}-{asked.name}", configuration, draws_beside=picture is None)
-    began = time.perf_counter()
-    dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
-    seconds = time.perf_counter() - began
-    drawn = common.save_picture(over_time.draw(dataset), picture or common.path_beside(path, ".png"), path)
-    runs, axis = over_time.changes(dataset), "time" if "time" in dataset.dims else "step"
-    if as_json:
-        common.echo_json({**common.result_facts(path, drawn, seconds), "runs": runs})
-        return
-    if asked.preset.about:
-        echo(f"{asked.name}: {asked.preset.about}")
-    for run in runs[: common.SHOWN_RUNS]:
-        changes = "; ".join(f"{name} {_words(change, axis)}" for name, change in run["changes"].items())
-        rates = ", ".join(f"{name} {value:g}" for name, value in run["rates"].items())
-        echo(f"run {run['run']} ({rates}, seed {run['seed']}): {run['status']}; {changes}")
-    if len(runs) > common.SHOWN_RUNS:
-        echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
-    for name in runs[0]["changes"]:
-        if (meaning := dataset[name].attrs.get("long_name", name)) != name:
-            echo(f"  {name}: {meaning}")
-    common.echo_result(path, seconds, drawn)
-
-
-def _words(change: Mapping[str, Any], axis: str) -> str:
-    """How a quantity changed, such as "1.57 → 0.79 (step 2,400) → 0.99"."""
-    turn = f"{change['turn']:.4g} ({axis} {change['turned_at']:,.6g}) → " if "turn" in change else ""
-    return f"{change['first']:.4g} → {turn}{change['last']:.4g}"
-
-
+@command(common.FROM)
 def systems(
-    name: Annotated[str | None, typer.Argument(help="A system to describe in full.")] = None,
-    file: Annotated[Path | None, common.FROM_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    name: Annotated[str | None, Argument("A system to describe in full.")] = None,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """List the systems that train, flow, sweep and verify take."""
-    common.run_parts(file)
     if name is not None and name != YZ:
         _describe(SYSTEMS.member(name), name, json)
         return

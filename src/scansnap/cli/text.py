@@ -7,11 +7,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.flags import Argument, Flag, command
+from scansnap.cli.option_flags import option_flags, select_options
 from scansnap.runtime.errors import InputError
 from scansnap.text.classes import ClassOptions
 from scansnap.text.corpus import ReadOptions
@@ -28,7 +27,7 @@ TEXT_HELP = (
     "A file of text or a table (.txt, .csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them (with train, "
     "valid and test files, or any), or a name: example, wikitext-2, wikitext-103 (the last two are fetched)."
 )
-TEXT_ARGUMENT = typer.Argument(metavar="TEXT", help=TEXT_HELP)
+TEXT = Argument(TEXT_HELP, metavar="TEXT")
 
 
 def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any) -> Corpus:
@@ -43,13 +42,15 @@ def read_text(source: str, *, quiet: bool, hold_out: bool = True, **options: Any
     return corpus
 
 
-@with_flags(ReadOptions, AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
+@command(
+    common.OVERWRITE_FLAG, *option_flags(ReadOptions, AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
+)
 def train(
-    source: Annotated[str, TEXT_ARGUMENT],
-    store: Annotated[Path | None, common.STORE_OPTION] = None,
-    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
-    **flags: Flag,
+    source: Annotated[str, TEXT],
+    store: Annotated[Path | None, common.STORE] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE] = None,
+    json: Annotated[bool, common.JSON] = False,
+    **flags: Any,
 ) -> None:
     """Train a transformer, or the paper's Y and Z, on next-token prediction and follow its attention.
 
@@ -59,13 +60,13 @@ def train(
     processes share the batch of a transformer.
     """
     common.check_picture(picture)
-    options = text_options(read_flags(flags, AnyTextOptions))
+    options = text_options(select_options(AnyTextOptions, flags))
 
     from scansnap.text.processes import process_count, process_rank
     from scansnap.text.train import train_text
 
     quiet = json or process_rank() > 0
-    corpus = read_text(source, quiet=quiet, **read_flags(flags, ReadOptions))
+    corpus = read_text(source, quiet=quiet, **select_options(ReadOptions, flags))
     if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
@@ -81,23 +82,19 @@ def train(
         _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
+@command(common.OVERWRITE_FLAG)
 def show(
-    result: Annotated[Path, typer.Argument(help="What `scansnap text train` wrote.")],
-    text: Annotated[
-        str | None,
-        typer.Option(help="Words of your own to show the trained model's attention on."),
-    ] = None,
+    result: Annotated[Path, Argument("What `scansnap text train` wrote.")],
+    text: Annotated[str | None, Flag("Words of your own to show the trained model's attention on.")] = None,
     steps: Annotated[
         str | None,
-        typer.Option(
-            help="Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced.",
-        ),
+        Flag("Steps to show, such as 0,500,1500 (the nearest recorded ones); by default four, evenly spaced."),
     ] = None,
-    layer: Annotated[int, typer.Option(help="Layer, from 0.")] = 0,
-    head: Annotated[int, typer.Option(help="Head, from 0.")] = 0,
-    window: Annotated[int | None, typer.Option(help="Validation window, from 0; by default the first.")] = None,
-    picture: Annotated[Path | None, common.PICTURE_BESIDE_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    layer: Annotated[int, Flag("Layer, from 0.")] = 0,
+    head: Annotated[int, Flag("Head, from 0.")] = 0,
+    window: Annotated[int | None, Flag("Validation window, from 0; by default the first.")] = None,
+    picture: Annotated[Path | None, common.PICTURE_BESIDE] = None,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Draw attention with the words on the axes: at several steps of training, or on words of your own."""
     common.check_picture(picture)
@@ -132,20 +129,20 @@ def show(
     echo(f"picture: {drawn}   ({_of_steps(shown_steps, at)})")
 
 
-@with_flags(ReadOptions, ClassOptions, defaults=True)
+@command(*option_flags(ReadOptions, ClassOptions, defaults=True))
 def classes(
-    source: Annotated[str, TEXT_ARGUMENT],
-    output: Annotated[Path, typer.Option(help="The file for the classes (.toml or .json).")] = Path("classes.json"),
-    json: Annotated[bool, common.JSON_OPTION] = False,
-    **flags: Flag,
+    source: Annotated[str, TEXT],
+    output: Annotated[Path, Flag("The file for the classes (.toml or .json).")] = Path("classes.json"),
+    json: Annotated[bool, common.JSON] = False,
+    **flags: Any,
 ) -> None:
     """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
     from scansnap.data.named_classes import write_classes
     from scansnap.text.classes import classes_from_text
 
-    options = read_flags(flags, ClassOptions)
+    options = select_options(ClassOptions, flags)
     hold_out = options.get("split", ALL_SPLITS) != ALL_SPLITS
-    corpus = read_text(source, quiet=json, hold_out=hold_out, **read_flags(flags, ReadOptions))
+    corpus = read_text(source, quiet=json, hold_out=hold_out, **select_options(ReadOptions, flags))
     classes = classes_from_text(corpus, **options)
     path = write_classes(classes, output)
     if json:

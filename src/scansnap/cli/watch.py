@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from scansnap.cli import common
 from scansnap.cli.console import echo
+from scansnap.cli.flags import Argument, Flag, command
 from scansnap.runtime.errors import InputError, count_items
 
 if TYPE_CHECKING:
     import xarray as xr
 
-FROM_OPTION = typer.Option(
-    "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
-)
-PAGE_OPTION = typer.Option("--page", help="Write verdicts, maps, lines and patterns to one page (.html).")
-SHOW = "snapshots: {0}   (show them with scansnap watch show {0} --once)"
-QUANTITY_OPTION = typer.Option("--quantity", help="The quantity on the map.")
+PAGE = Flag("Write verdicts, maps, lines and patterns to one page (.html).")
 
 
+@command(common.FROM, common.OVERWRITE_FLAG)
 def show(
-    store: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) writes.")],
-    quantity: Annotated[str, QUANTITY_OPTION] = "normalized_entropy",
-    once: Annotated[bool, typer.Option("--once", help="Print the last snapshot and end.")] = False,
-    refresh: Annotated[float, typer.Option("--refresh", help="Seconds between updates of the terminal.")] = 2.0,
-    page: Annotated[Path | None, PAGE_OPTION] = None,
-    verdicts: Annotated[Path | None, FROM_OPTION] = None,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    store: Annotated[Path, Argument("What ss.watch(..., store=...) writes.")],
+    quantity: Annotated[str, Flag("The quantity on the map.")] = "normalized_entropy",
+    once: Annotated[bool, Flag("Print the last snapshot and end.")] = False,
+    refresh: Annotated[float, Flag("Seconds between updates of the terminal.")] = 2.0,
+    page: Annotated[Path | None, PAGE] = None,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Show what a watch has recorded: live in the terminal while training goes on, until interrupted, or as a page."""
     from rich.console import Console
@@ -41,7 +34,6 @@ def show(
 
     if not refresh > 0:
         raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
-    common.run_parts(verdicts)
     snapshots = read_snapshots(store)
     if page is not None or json:
         _report(snapshots, page, json)
@@ -51,30 +43,21 @@ def show(
         follow(store, quantity, Console(), refresh=refresh)
 
 
+@command(common.OVERWRITE_FLAG)
 def checkpoints(
     folder: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500."
-        ),
+        Path, Argument("A folder of Hugging Face checkpoints whose names have their steps, such as checkpoint-500.")
     ],
-    probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each snapshot.")],
+    probe: Annotated[Path, Flag("A text file that the model reads at each snapshot.")],
     store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            help="Where to write the snapshots (zarr), and to resume from; by default beside the folder.",
-        ),
+        Path | None, Flag("Where to write the snapshots (zarr), and to resume from; by default beside the folder.")
     ] = None,
-    page: Annotated[Path | None, PAGE_OPTION] = None,
-    windows: Annotated[int, typer.Option("--windows", min=1, help="Windows of the text.")] = 8,
-    length: Annotated[int, typer.Option("--length", min=4, help="Tokens of a window, at most.")] = 128,
-    device: Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")] = "cpu",
-    allow_pickles: Annotated[
-        bool,
-        typer.Option("--allow-pickles", help="Open pickled weights too; opening a pickle can run any code in it."),
-    ] = False,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    page: Annotated[Path | None, PAGE] = None,
+    windows: Annotated[int, Flag("Windows of the text.", least=1)] = 8,
+    length: Annotated[int, Flag("Tokens of a window, at most.", least=4)] = 128,
+    device: Annotated[str, Flag("Where the model runs: cpu or cuda.")] = "cpu",
+    allow_pickles: Annotated[bool, Flag("Open pickled weights too; opening a pickle can run any code in it.")] = False,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Take a snapshot of each checkpoint of a training, and make the same record and page as a watch of it.
 
@@ -108,26 +91,24 @@ def checkpoints(
         )
     _report(snapshots, page, json)
     if not json:
-        echo(SHOW.format(path))
+        echo(f"snapshots: {path}   (show them with scansnap watch show {path} --once)")
 
 
+@command()
 def compare(
-    first: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) wrote of one run.")],
-    second: Annotated[Path, typer.Argument(help="The same of another run.")],
-    by_rate: Annotated[
-        bool, typer.Option("--by-rate", help="Align by the sum of the learning rates so far, not by step.")
-    ] = False,
+    first: Annotated[Path, Argument("What ss.watch(..., store=...) wrote of one run.")],
+    second: Annotated[Path, Argument("The same of another run.")],
+    by_rate: Annotated[bool, Flag("Align by the sum of the learning rates so far, not by step.")] = False,
     tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", min=0, help="The largest difference that counts as none; of logits, times 256."),
+        float, Flag("The largest difference that counts as none; of logits, times 256.", least=0)
     ] = 0.1,
-    json: Annotated[bool, common.JSON_OPTION] = False,
+    json: Annotated[bool, common.JSON] = False,
 ) -> None:
-    """Say which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
+    """List which heads of two runs differ, from which step on, in what, and which verdicts hold of one run alone.
 
     Those that differ first come first.
     """
-    from scansnap.monitor.compare import compare_runs, verdicts_of_one
+    from scansnap.monitor.compare import compare_runs, describe_differences, verdicts_of_one
     from scansnap.monitor.store import read_snapshots
 
     runs = read_snapshots(first), read_snapshots(second)
@@ -139,8 +120,8 @@ def compare(
     sizes = [f"{run.sizes['layer']} x {run.sizes['head']}" for run in runs]
     if sizes[0] != sizes[1]:
         echo(f"layers x heads are {sizes[0]} and {sizes[1]}: only means and extremes over all heads are compared")
-    for (step, where), differences in groupby(found, lambda difference: (difference.step, difference.where)):
-        echo(f"step {step:,}: {where}: {'; '.join(map(str, differences))}")
+    for line in describe_differences(found):
+        echo(line)
     if not found:
         echo(f"no quantity differs by more than {tolerance:g} and stays different until the last common snapshot")
     for name, (run, other) in (("first", runs), ("second", runs[::-1])):
@@ -168,10 +149,10 @@ def _report(snapshots: xr.Dataset, page: Path | None, json: bool) -> None:
         common.echo_json(facts)
         return
     kinds = by_kind(snapshots)
-    hole = (
+    absent = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    echo(f"{count_items(snapshots.sizes['step'], 'snapshot')}{hole}; heads by verdict: {in_words(kinds)}")
+    echo(f"{count_items(snapshots.sizes['step'], 'snapshot')}{absent}; heads by verdict: {in_words(kinds)}")
     echo(headline(snapshots, kinds))
     if page is not None:
         echo(f"page: {page}   (open it in a browser)")

@@ -167,7 +167,7 @@ class Shard:
 def run_shard(shard: Shard) -> Arrays:
     """Compute the shard's runs; return every variable (runs, records, ...) and the coordinates of their outcome."""
     method = shard.group.method
-    result = method.run(shard.group.system, shard.options(), progress=False)
+    result = method.run(shard.group.system, **vars(shard.options()), progress=False)
     return {str(name): result[name].values for name in (*result.data_vars, *method.outcome)}
 
 

@@ -15,6 +15,7 @@ from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
     KernelSwitches,
+    Rule,
     bucket_scale,
     has_kernel_rule,
     has_plain_steps,
@@ -41,7 +42,7 @@ DRAWN_AT_ONCE = 2**16
 
 LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
 
-KNOWN = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
+KNOWN = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *Rule._fields}
 """Options that the kernel implements; training with any other one goes to the tensor engine."""
 
 
@@ -107,7 +108,7 @@ class KernelEngine:
         losses, accuracies = np.empty((2, len(self._runs), stop - self.step))
 
         def take(group: NDArray[np.int64]) -> None:
-            scratch, general = memory = self._memory.get()
+            scratch, switches = memory = self._memory.get()
             try:
                 for begin in range(self.step, stop, self._window):
                     part = slice(begin - self.step, min(begin + self._window, stop) - self.step)
@@ -116,7 +117,7 @@ class KernelEngine:
                     for r in group:
                         rates = self._runs.rates["lr_y"][r] * shares, self._runs.rates["lr_z"][r] * shares
                         work = batches, begin, *rates, update, losses[r, part], accuracies[r, part]
-                        kernel.advance(self._kernel.layer, general, self._rule, self._state, r, *work, scratch)
+                        kernel.advance(self._kernel.layer, switches, self._rule, self._state, r, *work, scratch)
             finally:
                 self._memory.put(memory)
 
@@ -236,7 +237,7 @@ class KernelGradient:
     ) -> None:
         self._kernel = Kernel(start, batches, np.dtype(np.float64), modified=modified, learned=learned)
         self._batches = self._kernel.batches(seed, batches.stream, 1)
-        self._scratch, self._general = self._kernel.memory()
+        self._scratch, self._switches = self._kernel.memory()
         z = start.attention_logits[0].astype(np.float64)
         self._entries = np.arange(z.size) if entries is None else entries
         self._z, self._bias = z, np.zeros_like(self._scratch.db)
@@ -256,7 +257,7 @@ class KernelGradient:
     ) -> NDArray[np.float64]:
         measures, place = np.empty((len(states), 3)), (self._entries, self._z, self._bias)
         kernel.gradients(
-            self._kernel.layer, self._general, self._batches, *place, states, update, slopes, measures, self._scratch
+            self._kernel.layer, self._switches, self._batches, *place, states, update, slopes, measures, self._scratch
         )
         return measures
 

@@ -453,7 +453,7 @@ class FlowOptions(YZOptions, FlowingOptions, YZRates):
     """The options of `flow`.
 
     >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])
-    >>> ss.flow("single-common", options)["loss"].shape
+    >>> ss.flow("single-common", **vars(options))["loss"].shape
     (1, 2)
     """
 

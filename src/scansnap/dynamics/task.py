@@ -180,12 +180,11 @@ def flow_options(system: object) -> type[Options]:
 
 
 def _options(system: object, of_yz: type[Options], of_systems: type[Options]) -> type[Options]:
-    checked = as_system(system)
-    if not isinstance(checked, System):
+    if not isinstance(system, System):
         return of_yz
-    with needs_torch(f"the system {checked.label}"):
+    with needs_torch(f"the system {system.label}"):
         from scansnap.dynamics.system_tasks import system_options
-    return system_options(checked, of_systems)
+    return system_options(system, of_systems)
 
 
 def train_task(system: System | DataSource, options: Any) -> TrainTask:

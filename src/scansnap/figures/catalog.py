@@ -65,6 +65,31 @@ class FigureResult:
     trends: list[Trend]  # the tests of its statements
     picture: Figure  # a matplotlib figure
 
+    def __str__(self) -> str:
+        return "\n".join([self._heading, *map(str, self.trends)])
+
+    @property
+    def details(self) -> str:
+        """The figure in words, with its setting, and the numbers and the test behind each statement."""
+        setting = f"  {self.recipe.setting} ({self.dataset.attrs['seconds']:.1f} s)"
+        return "\n".join([self._heading, setting, *(f"{trend}\n{trend.details}" for trend in self.trends)])
+
+    @property
+    def _heading(self) -> str:
+        return f"Figure {self.recipe.name}: {self.recipe.title}\n  {self.recipe.statement}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "figure": self.recipe.name,
+            "title": self.recipe.title,
+            "statement": self.recipe.statement,
+            "setting": self.recipe.setting,
+            "trends": [trend.as_dict() for trend in self.trends],
+            "numbers": numbers(self.dataset),
+            "seconds": self.dataset.attrs["seconds"],
+        }
+
 
 @validated
 def figure(name: str | FigureRecipe, **options: object) -> FigureResult:

@@ -69,6 +69,15 @@ class Trend:
             return ""
         return "below 0.001" if self.p_value < 0.001 else number_text(self.p_value, ".2g")
 
+    def __str__(self) -> str:
+        return f"{self.mark} {self.statement}" + (" (not settled)" if self.verdict == "not settled" else "")
+
+    @property
+    def details(self) -> str:
+        """The numbers and the test behind the statement."""
+        p_value = f", p {self.p_text}" if self.p_text else ""
+        return f"    {self.verdict}: {self.measured_text}{p_value} (expected: {self.expected})\n    {self.note}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         values = {**asdict(self), "verdict": self.verdict}

@@ -1,9 +1,9 @@
 """What attention did in a run: when common tokens lost it, which token won, and when the pattern froze.
 
 Common tokens *have lost* attention from the first record after which their share, averaged over classes, stays at least
-`LOST` below its start.  The *winner* of a class is the token it attends to most at the end; another token that has
-nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed* if
-one of them did not stay where it was (`runtime/snap.py`).  Patterns are those of each class, layer and head.
+`SCAN_SHARE` below its start.  The *winner* of a class is the token it attends to most at the end; another token that
+has nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed*
+if one of them did not stay where it was (`runtime/snap.py`).  Patterns are those of each class, layer and head.
 
 If classes share every token, none is distinct.  The story is then about the tokens that a class does not favor
 (`measure.favored`), and it begins with the most distinct tokens.
@@ -12,8 +12,9 @@ If classes share every token, none is distinct.  The story is then about the tok
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +25,17 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.results.measure import distinctness, favored, favored_entropy, record_dimension, snaps, top_k_mass
 from scansnap.runtime.snap import MAX_LATER_MOVEMENT
 
-LOST = 0.01
-CLOSE = 0.9
+SCAN_SHARE = 0.01
+"""The share of attention that common tokens must lose to have scanned."""
+
+CLOSE_SHARE = 0.9
 """The share of the winner's attention from which on the next token is close."""
 
-NAMED = 3
+WINNERS_IN_SENTENCE = 3
 """The most winners that are named in a sentence."""
+
+RUNS_IN_TEXT = 12
+"""The most runs that are described in text."""
 
 ADVICE = {
     "not yet": "train longer to see whether it comes",
@@ -38,7 +44,7 @@ ADVICE = {
 }
 """What to do where there is no snap, by the status of a pattern without one."""
 
-USUAL = {
+OPTION_DEFAULTS = {
     "optimizer": "sgd",
     "momentum": None,
     "schedule": "constant",
@@ -71,7 +77,7 @@ class Winner:
     def __str__(self) -> str:
         by_degrees = self.kind == "common" and self.distinctness is not None
         degree = f", distinctness {self.distinctness:.2f}" if by_degrees else ""
-        is_close = self.second_share >= CLOSE * self.share > 0
+        is_close = self.second_share >= CLOSE_SHARE * self.share > 0
         close = f"; token {self.second} is close with {self.second_share:.0%}" if is_close else ""
         return f"token {self.token} for next token {self.next_token} ({self.kind}{degree}, {self.share:.0%}{close})"
 
@@ -81,7 +87,7 @@ class Story:
     """What attention did in one run."""
 
     losers: str  # the tokens that should lose: common ones, or those that are not favored if none is distinct
-    scan_step: float | None  # from when on they had lost `LOST`; None if they have not
+    scan_step: float | None  # from when on they had lost `SCAN_SHARE`; None if they have not
     losers_first: float | None  # their share of attention; None if there are none
     losers_last: float | None
     most_distinct: tuple[tuple[str, str, float], ...]  # token, next token, distinctness; empty if any is distinct
@@ -98,7 +104,7 @@ class Story:
     @property
     def sentences(self) -> list[str]:
         """What attention did, one fact each: the most distinct tokens if none is distinct, scan, winners, snap."""
-        facts = [*self._kinds(), self.scan, self._win(), self._snap()]
+        facts = [*self._kinds(), self.scan, self._winner_sentence(), self._snap_sentence()]
         return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
     def _kinds(self) -> list[str]:
@@ -115,13 +121,13 @@ class Story:
         first, last = f"{self.losers_first:.0%}", f"{self.losers_last:.0%}"
         shares = f"their share stayed at {last}" if first == last else f"their share went from {first} to {last}"
         if self.scan_step is None:
-            return f"{self.losers} lost less than {LOST:.0%} of attention: {shares}"
+            return f"{self.losers} lost less than {SCAN_SHARE:.0%} of attention: {shares}"
         return f"{self.losers} lost attention from {_moment(self.scan_step, self.unit)} on: {shares}"
 
-    def _win(self) -> str:
+    def _winner_sentence(self) -> str:
         return f"most attended: {_listed([str(winner) for winner in self.winners])}"
 
-    def _snap(self) -> str:
+    def _snap_sentence(self) -> str:
         if self.snap_step is not None and self.moved_since is not None:
             when = f"{'at' if self.patterns == 1 else 'by'} {_moment(self.snap_step, self.unit)}"
             if self.status == "frozen":
@@ -158,7 +164,7 @@ def _story(
     lost = run["attention"].where(loses, 0.0).sum("token", skipna=False)
     share = lost.mean([d for d in lost.dims if d != axis]).values
     scan_step = None
-    has_lost = share <= share[0] - LOST
+    has_lost = share <= share[0] - SCAN_SHARE
     if has_lost[-1]:
         begin = len(share) - int(np.argmin(has_lost[::-1]))  # the record after the last that had not lost
         scan_step = float(run[axis].values[begin])
@@ -190,7 +196,7 @@ def _story(
     )
 
 
-def of_all_runs(steps: ArrayLike, stay: ArrayLike, unit: str) -> str:
+def summarize_snaps(steps: ArrayLike, stay: ArrayLike, unit: str) -> str:
     """When runs snapped, in one sentence for all; a run has slowed at its step, if it is a number."""
     when, stays = np.asarray(steps, np.float64), np.asarray(stay)
     snapped, left = when[np.isfinite(when) & stays], when[np.isfinite(when) & ~stays]
@@ -242,8 +248,8 @@ def _winners(last: xr.Dataset, degrees: xr.DataArray | None) -> tuple[Winner, ..
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+    more = f" and {len(names) - WINNERS_IN_SENTENCE} more" if len(names) > WINNERS_IN_SENTENCE else ""
+    return f"{', '.join(names[:WINNERS_IN_SENTENCE])}{more}"
 
 
 def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
@@ -259,11 +265,68 @@ def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
     runs = [_run(ends.isel(run=r), axis) for r in range(dataset.sizes["run"])]
     if "attention" in dataset and dataset.sizes[axis] > 1:
         for facts, story in zip(runs, stories(dataset), strict=True):
-            facts |= _told(story) if facts["status"] == "ok" else {}
+            facts |= _story_fields(story) if facts["status"] == "ok" else {}
     return runs
 
 
-def _told(story: Story) -> dict[str, Any]:
+def describe_runs(runs: Sequence[Mapping[str, Any]], dataset: xr.Dataset) -> Iterator[str]:
+    """What `summarize` found, in lines: each run with its story, then what they have in common."""
+    for run in runs[:RUNS_IN_TEXT]:
+        yield _run_sentence(run)
+        yield from (f"  {sentence}" for sentence in run.get("story", ()))
+    yield from _rest_of_runs(runs)
+    stories_of_runs = [run for run in runs if "story" in run]
+    if len(stories_of_runs) > 1:
+        steps = [math.nan if run["snap_step"] is None else run["snap_step"] for run in stories_of_runs]
+        stay = [run["snap_status"] != "slowed" for run in stories_of_runs]
+        yield summarize_snaps(steps, stay, record_dimension(dataset))
+    has_moved = any(run["snap_status"] not in ("hardly moved", "too short") for run in stories_of_runs)
+    if has_moved and (note := momentum_note(dataset.attrs)):
+        yield note
+
+
+def describe_changes(runs: Sequence[Mapping[str, Any]], dataset: xr.Dataset) -> Iterator[str]:
+    """How the quantities of any system changed, in lines: of each run, and what each quantity is."""
+    axis = record_dimension(dataset)
+    for run in runs[:RUNS_IN_TEXT]:
+        changes = "; ".join(f"{name} {_change_words(change, axis)}" for name, change in run["changes"].items())
+        rates = ", ".join(f"{name} {value:g}" for name, value in run["rates"].items())
+        yield f"run {run['run']} ({rates}, seed {run['seed']}): {run['status']}; {changes}"
+    yield from _rest_of_runs(runs)
+    for name in runs[0]["changes"]:
+        if (meaning := dataset[name].attrs.get("long_name", name)) != name:
+            yield f"  {name}: {meaning}"
+
+
+def _rest_of_runs(runs: Sequence[object]) -> Iterator[str]:
+    if len(runs) > RUNS_IN_TEXT:
+        yield f"... and {len(runs) - RUNS_IN_TEXT} more runs"
+
+
+def _change_words(change: Mapping[str, Any], axis: str) -> str:
+    """How a quantity changed, such as "1.57 → 0.79 (step 2,400) → 0.99"."""
+    turn = f"{change['turn']:.4g} ({axis} {change['turned_at']:,.6g}) → " if "turn" in change else ""
+    return f"{change['first']:.4g} → {turn}{change['last']:.4g}"
+
+
+def _run_sentence(run: Mapping[str, Any]) -> str:
+    """The rates and the seed of a run, its status if it failed, and its first and last measures."""
+    options = f"{run['options']}, " if run["options"] else ""
+    name = f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, {options}seed {run['seed']})"
+    parts = [] if run["status"] == "ok" else [run["status"]]
+    if "diverged_step" in run:
+        parts[0] += f" at step {run['diverged_step']}"
+    labels = {"loss": "loss", "fresh_loss": "loss on fresh data", "entropy": "entropy on distinct tokens"}
+    if run.get("entropy_first") is None:  # no class has a distinct token
+        labels["favored_entropy"] = "entropy on favored tokens"
+    for key, label in labels.items():
+        first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
+        if first is not None:
+            parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")
+    return f"{name}: {'; '.join(parts)}"
+
+
+def _story_fields(story: Story) -> dict[str, Any]:
     return {
         "scan_step": story.scan_step,
         "snap_step": story.snap_step,
@@ -278,7 +341,7 @@ def options_in_words(attrs: Mapping[str, Any]) -> str:
     """The options besides the rates that decide how a run trains, where they are not the usual ones."""
     options = json.loads(attrs.get("options", "{}"))
     words = ""
-    for name, usual in USUAL.items():
+    for name, usual in OPTION_DEFAULTS.items():
         value = options.get(name)
         if value not in (usual, None):
             shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"

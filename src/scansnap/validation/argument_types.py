@@ -213,6 +213,9 @@ class PathType(ArgumentType):
     def check(self, name: str, value: Any) -> Any:
         return checks.path(name, value)
 
+    def read(self, name: str, text: str) -> Path:
+        return Path(text)
+
 
 @dataclass(frozen=True)
 class InstanceType(ArgumentType):

@@ -31,7 +31,7 @@ def linear_law(drive: ArrayLike, time: ArrayLike) -> FloatArray:
 
     >>> from scansnap.papers.joma.theory import linear_law
     >>> round(float(linear_law(1.0, 1.0)), 4)
-    1.2726
+    1.2755
     """
     share = np.sqrt(2 / np.pi) * np.asarray(drive, float) * np.asarray(time, float)
     with np.errstate(invalid="ignore"):

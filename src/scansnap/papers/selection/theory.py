@@ -154,7 +154,7 @@ def one_hot_logits(t: ArrayLike, *, scores: ArrayLike, rate: float) -> FloatArra
 
     >>> from scansnap.papers.selection.theory import one_hot_logits
     >>> print(one_hot_logits(1e9, scores=[1.0, 0.5], rate=1.0).round(4))
-    [ 9.7055 -9.7055]
+    [ 9.705 -9.705]
     """
     gamma, time = vector("scores", scores), numbers("t", t, above=0)
     best = int(gamma.argmax())
