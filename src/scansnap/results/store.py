@@ -118,7 +118,7 @@ def _without(dataset: xr.Dataset, damaged: list[str], path: Path) -> xr.Dataset:
 
 @validated
 def check_store(path: str | Path) -> Condition:
-    """Read every file of a result, of snapshots, of counts or of a trained model, and report which parts are intact.
+    """Read every file of a result, of snapshots or of a trained model, and report which parts are intact.
 
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "checked.zarr")
     >>> condition = ss.check_store(path)

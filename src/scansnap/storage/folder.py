@@ -1,4 +1,4 @@
-"""A folder whose files change together: the one way in which results, models, counts and caches are stored.
+"""A folder whose files change together: the one way in which results, models and caches are stored.
 
 `manifest.json` lists the size and the checksum of every file of the folder, holds a JSON object that describes the
 content (`info`), and ends with its own checksum.  New files stand beside their old versions, as `name.new`, until
@@ -187,21 +187,14 @@ class CheckedFolder:
 
     def damaged(self) -> list[str]:
         """The files that are missing or whose bytes differ from those that were written."""
-        return [name for name in self.files if self._intact_path(name) is None]
+        return [name for name in self.files if not self._has_intact(name)]
 
-    def _intact_path(self, name: str) -> Path | None:
+    def _has_intact(self, name: str) -> bool:
         for path in (self.root / name, self._new(name)):
             with contextlib.suppress(OSError):
                 if file_checksum(path) == self.files[name]:
-                    return path
-        return None
-
-    def checked_path(self, name: str) -> Path:
-        """The path of a file whose bytes were checked just now; raises a `StoreError` if it is damaged."""
-        path = self._intact_path(name) if name in self.files else None
-        if path is None:
-            raise self.damage(name)
-        return path
+                    return True
+        return False
 
     def condition(self) -> Condition:
         """Read every file, and report the damaged ones by part."""
@@ -292,16 +285,12 @@ class CheckedFolder:
             fill(file)
         self._staged[name] = file_checksum(path)
 
-    def adopt(self, name: str) -> None:
-        """Stage a file that was written at `draft_path`, or in place under a name that was not committed before."""
-        self._staged[name] = file_checksum(self._written(name))
-
     def adopt_all(self) -> None:
         """Stage everything that was written in place."""
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
             if path.is_file() and name not in self.files and path.suffix != STAGED and name not in (LOCK, MANIFEST):
-                self.adopt(name)
+                self._staged[name] = file_checksum(path)
 
     def remove(self, name: str) -> None:
         """Stage the removal of a file."""

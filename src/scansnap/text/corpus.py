@@ -82,11 +82,6 @@ class Corpus:
         """The tokens as readable text."""
         return self.tokenizer.words(ids)
 
-    def count_unknown(self) -> int:
-        """How many tokens are `<unk>`."""
-        known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
-        return sum(int((ids == known.index(UNKNOWN)).sum()) for ids in self.splits.values()) if known else 0
-
     def token(self, word: str) -> int:
         """The id of a word that is one token."""
         return token_of(self.tokenizer, word, self.name)
