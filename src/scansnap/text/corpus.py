@@ -27,7 +27,6 @@ from scansnap.text.tokenizers import (
     NOTABLE_SHARE,
     PROSE,
     SPLITTERS,
-    UNKNOWN,
     UNSPACED,
     WORDS,
     Tokenizer,
