@@ -89,24 +89,27 @@ def test_the_external_paper_is_small() -> None:
 
 
 def test_every_command_finds_an_installed_paper(installed: Path, tmp_path: Path) -> None:
-    lines = {
+    """Those of docs/extending.md, but for all its claims, and some more."""
+    outputs = {
         "systems": "linear-attention   Linear attention learns regression in context",
         "systems linear-attention": "one-fall: all modes are learned at once",
-        "train --preset one-fall": "loss 0.9375 → 0.15",
+        "train --preset one-fall": "loss 0.9375 → 0.1512",
         "train --system linear-attention --set keys=merged --set lr=0.2 --steps 400": "loss 0.9375 → 0.1263",
-        "flow --system linear-attention --set lr=1 --times 1,1e5": "loss 0.9375 → 0.1206",
-        "sweep --system linear-attention --set lr=0.1,0.2 --steps 20": "0.2              1         0.9375",
+        "flow --system linear-attention --set lr=1 --times log:1:1e5:51": "loss 0.9375 → 0.1206",
+        "sweep --system linear-attention --set lr=0.1,0.5 --steps 2000": "0.5              1          0.261",
         "verify stairs_one_fall": "stairs_one_fall (Zhang et al., ICML 2025): holds",
         "figure stairs": "✓ Separate heads wait on plateaus.",
-        "reproduce --output page --figures stairs --claims stairs_one_fall": "page: page/index.html",
-        "explore --help": "Open a page",
+        "reproduce --figures stairs --claims stairs_one_fall": "page: reproduction/index.html",
     }
-    found = dict(zip(lines, run_commands(*lines, path=installed, cwd=tmp_path), strict=True))
-    for line, expected in lines.items():
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").split("## A paper of your own")[1]
+    shown = page.split("```sh\n")[1].split("```")[0].splitlines()
+    assert {line.removeprefix("scansnap ") for line in shown} <= {*outputs, "verify --system linear-attention"}
+    found = dict(zip(outputs, run_commands(*outputs, path=installed, cwd=tmp_path), strict=True))
+    for line, expected in outputs.items():
         assert found[line].status == 0, (line, found[line].err)
         assert expected in found[line].out, line
     assert "one-fall" in found["systems"].out
-    assert "stairs_one_fall" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "stairs_one_fall" in (tmp_path / "reproduction" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "results" / "figure_stairs.png").stat().st_size > 10_000
 
 
