@@ -180,6 +180,31 @@ def test_entry_points_are_read_only_where_they_are_needed(installed: Path, tmp_p
     assert [each.reads for each in found[-2:]] == [1, 1]
 
 
+CALLS = """
+import importlib.metadata
+
+reads, entry_points = [], importlib.metadata.entry_points
+importlib.metadata.entry_points = lambda **wanted: reads.append(wanted.get("group")) or entry_points(**wanted)
+
+import scansnap as ss
+from scansnap.claims.verify import select
+
+options = {"steps": 2, "progress": False}
+ss.train("syn-small", lr_y=1.0, lr_z=1.0, **options)
+ss.train("joma", lr_v=1.0, lr_z=1.0, **options)
+all_claims = [claim.id for claim in select()]
+print(reads.count("scansnap.papers"))
+print(ss.train("linear-attention", lr=1.0, **options).sizes["step"], "linear-attention" in list(ss.SYSTEMS))
+print(reads.count("scansnap.papers"), len(all_claims) > 50, [name for name in all_claims if "stairs" in name])
+"""
+
+
+def test_python_reads_entry_points_where_a_name_is_unknown(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, "-c", CALLS], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["0", "3 True", "1 True []"], done.stderr
+
+
 SYSTEM = """
 from dataclasses import dataclass
 import numpy as np
