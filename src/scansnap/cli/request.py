@@ -116,6 +116,9 @@ def read_request(
     Options of a preset are replaced by those of a file, and these by flags.
     """
     if (choice := choose_system(system, preset, settings)) is not None:
+        for flag, value in (("--classes", classes), ("--config", config)):
+            if value is not None:
+                raise InputError(f"{flag} is given, which {choice.system.label} does not have: leave it out.")
         return _system_request(command, given, choice)
     for rate in options_of(SystemRates):
         if rate in given:
