@@ -21,7 +21,7 @@ from .corpus.predictors import PREDICTORS as PREDICTORS
 from .corpus.predictors import PredictOptions as PredictOptions
 from .corpus.predictors import Predictor as Predictor
 from .corpus.readings import Reading as Reading
-from .data.named_classes import NAMED as NAMED
+from .data.named_classes import NAMED_CLASSES as NAMED_CLASSES
 from .data.named_classes import named_classes as named_classes
 from .data.named_classes import read_classes as read_classes
 from .data.named_classes import write_classes as write_classes

@@ -16,7 +16,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, flag_name, read_flags, with_flags
 from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system, presets, run_system
-from scansnap.data.named_classes import NAMED, named_classes
+from scansnap.data.named_classes import NAMED_CLASSES, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
 from scansnap.dynamics.published import FIRST, PUBLISHED, Experiment
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 PRESET_OPTION = typer.Option("--preset", help="A published setting; the names are at the end.")
-CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
+CLASSES_HELP = f"{', '.join(NAMED_CLASSES)}, or a .toml or .json file"
 CLASSES_OPTION = typer.Option("--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.")
 CONFIG_OPTION = typer.Option("--config", help="A .toml file with the same options; flags override it.")
 
@@ -170,7 +170,7 @@ def find_preset(name: str) -> Experiment:
 
 def find_classes(name: str) -> DataSource:
     """The data with this name, of a published setting, or from a file."""
-    return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED else named_classes(name)
+    return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED_CLASSES else named_classes(name)
 
 
 def find_setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, Experiment | None]:
@@ -211,7 +211,7 @@ def _run(
     as_json: bool,
 ) -> None:
     """Train or integrate, draw the picture, and print what happened and where the result is."""
-    from scansnap.results.story import momentum_note, of_all_runs, summarize
+    from scansnap.results.story import momentum_note, summarize, summarize_snaps
 
     path = common.choose_store(
         store, name, {**options.to_dict(), "classes": source.fingerprint}, draws_beside=picture is None
@@ -233,7 +233,7 @@ def _run(
     if len(told := [run for run in runs if "story" in run]) > 1:
         steps = [math.nan if run["snap_step"] is None else run["snap_step"] for run in told]
         stay = [run["snap_status"] != "slowed" for run in told]
-        echo(of_all_runs(steps, stay, "step" if "step" in dataset.dims else "time"))
+        echo(summarize_snaps(steps, stay, "step" if "step" in dataset.dims else "time"))
     has_moved = any(run["snap_status"] not in ("hardly moved", "too short") for run in told)
     if has_moved and (note := momentum_note(dataset.attrs)):
         echo(note)

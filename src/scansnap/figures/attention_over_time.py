@@ -27,7 +27,7 @@ from scansnap.figures.style import (
     widen_axis,
 )
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
-from scansnap.results.story import of_all_runs, options_in_words, stories
+from scansnap.results.story import options_in_words, stories, summarize_snaps
 from scansnap.runtime.errors import InputError
 
 TOKEN_NAME = 24
@@ -197,7 +197,7 @@ def _runs(dataset: xr.Dataset, axis: str) -> str:
     drawn = dataset.sizes["other_run"]
     others = "the other run" if count == 2 else f"the other {count - 1} runs"
     gray = f"gray: {others}" if drawn == count - 1 else f"gray: {drawn} of {others}"
-    return f"{gray}; {of_all_runs(dataset['run_snap'].values, dataset['run_stays'].values, axis)}"
+    return f"{gray}; {summarize_snaps(dataset['run_snap'].values, dataset['run_stays'].values, axis)}"
 
 
 def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) -> None:

@@ -1,9 +1,10 @@
 """What attention did in a run: when common tokens lost it, which token won, and when the pattern froze.
 
 Common tokens *have lost* attention from the first record after which their share, averaged over classes, stays at least
-`LOST` below its start.  The *winner* of a class is the token it attends to most at the end; another token that has
-nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed* if
-one of them did not stay where it was (`metrics.py`).  Patterns are those of each class, layer and head.
+`LEAST_LOSS_OF_ATTENTION` below its start.  The *winner* of a class is the token it attends to most at the end; another
+token with at least `CLOSE_SHARE` of the winner's attention is close.  A run has *snapped* when the last of its moving
+patterns has frozen, and only *slowed* if one of them did not stay where it was (`metrics.py`).  Patterns are those of
+each class, layer and head.
 
 If classes share every token, none is distinct.  The story is then about the tokens that a class does not favor
 (`measure.favored`), and it begins with the most distinct tokens.
@@ -24,11 +25,11 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.results.measure import distinctness, favored, favored_entropy, record_dimension, snaps, top_k_mass
 from scansnap.results.metrics import STAYED
 
-LOST = 0.01
-CLOSE = 0.9
+LEAST_LOSS_OF_ATTENTION = 0.01
+CLOSE_SHARE = 0.9
 """The share of the winner's attention from which on the next token is close."""
 
-NAMED = 3
+WINNERS_IN_A_SENTENCE = 3
 """The most winners that are named in a sentence."""
 
 ADVICE = {
@@ -38,7 +39,7 @@ ADVICE = {
 }
 """What to do where there is no snap, by the status of a pattern without one."""
 
-USUAL = {
+DEFAULT_OPTIONS = {
     "optimizer": "sgd",
     "momentum": None,
     "schedule": "constant",
@@ -71,7 +72,7 @@ class Winner:
     def __str__(self) -> str:
         by_degrees = self.kind == "common" and self.distinctness is not None
         degree = f", distinctness {self.distinctness:.2f}" if by_degrees else ""
-        is_close = self.second_share >= CLOSE * self.share > 0
+        is_close = self.second_share >= CLOSE_SHARE * self.share > 0
         close = f"; token {self.second} is close with {self.second_share:.0%}" if is_close else ""
         return f"token {self.token} for next token {self.next_token} ({self.kind}{degree}, {self.share:.0%}{close})"
 
@@ -81,7 +82,7 @@ class Story:
     """What attention did in one run."""
 
     losers: str  # the tokens that should lose: common ones, or those that are not favored if none is distinct
-    scan_step: float | None  # from when on they had lost `LOST`; None if they have not
+    scan_step: float | None  # from when on they had lost `LEAST_LOSS_OF_ATTENTION`; None if they have not
     losers_first: float | None  # their share of attention; None if there are none
     losers_last: float | None
     most_distinct: tuple[tuple[str, str, float], ...]  # token, next token, distinctness; empty if any is distinct
@@ -98,7 +99,7 @@ class Story:
     @property
     def sentences(self) -> list[str]:
         """What attention did, one fact each: the most distinct tokens if none is distinct, scan, winners, snap."""
-        facts = [*self._kinds(), self.scan, self._win(), self._snap()]
+        facts = [*self._kinds(), self.scan, self._winner_sentence(), self._snap()]
         return [f"{fact[0].upper()}{fact[1:]}." for fact in facts]
 
     def _kinds(self) -> list[str]:
@@ -115,10 +116,10 @@ class Story:
         first, last = f"{self.losers_first:.0%}", f"{self.losers_last:.0%}"
         shares = f"their share stayed at {last}" if first == last else f"their share went from {first} to {last}"
         if self.scan_step is None:
-            return f"{self.losers} lost less than {LOST:.0%} of attention: {shares}"
+            return f"{self.losers} lost less than {LEAST_LOSS_OF_ATTENTION:.0%} of attention: {shares}"
         return f"{self.losers} lost attention from {_moment(self.scan_step, self.unit)} on: {shares}"
 
-    def _win(self) -> str:
+    def _winner_sentence(self) -> str:
         return f"most attended: {_listed([str(winner) for winner in self.winners])}"
 
     def _snap(self) -> str:
@@ -158,7 +159,7 @@ def _story(
     lost = run["attention"].where(loses, 0.0).sum("token", skipna=False)
     share = lost.mean([d for d in lost.dims if d != axis]).values
     scan_step = None
-    has_lost = share <= share[0] - LOST
+    has_lost = share <= share[0] - LEAST_LOSS_OF_ATTENTION
     if has_lost[-1]:
         begin = len(share) - int(np.argmin(has_lost[::-1]))  # the record after the last that had not lost
         scan_step = float(run[axis].values[begin])
@@ -190,7 +191,7 @@ def _story(
     )
 
 
-def of_all_runs(steps: ArrayLike, stay: ArrayLike, unit: str) -> str:
+def summarize_snaps(steps: ArrayLike, stay: ArrayLike, unit: str) -> str:
     """When runs snapped, in one sentence for all; a run has slowed at its step, if it is a number."""
     when, stays = np.asarray(steps, np.float64), np.asarray(stay)
     snapped, left = when[np.isfinite(when) & stays], when[np.isfinite(when) & ~stays]
@@ -242,8 +243,8 @@ def _winners(last: xr.Dataset, degrees: xr.DataArray | None) -> tuple[Winner, ..
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+    more = f" and {len(names) - WINNERS_IN_A_SENTENCE} more" if len(names) > WINNERS_IN_A_SENTENCE else ""
+    return f"{', '.join(names[:WINNERS_IN_A_SENTENCE])}{more}"
 
 
 def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
@@ -259,11 +260,11 @@ def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
     runs = [_run(ends.isel(run=r), axis) for r in range(dataset.sizes["run"])]
     if "attention" in dataset and dataset.sizes[axis] > 1:
         for facts, story in zip(runs, stories(dataset), strict=True):
-            facts |= _told(story) if facts["status"] == "ok" else {}
+            facts |= _story_fields(story) if facts["status"] == "ok" else {}
     return runs
 
 
-def _told(story: Story) -> dict[str, Any]:
+def _story_fields(story: Story) -> dict[str, Any]:
     return {
         "scan_step": story.scan_step,
         "snap_step": story.snap_step,
@@ -278,7 +279,7 @@ def options_in_words(attrs: Mapping[str, Any]) -> str:
     """The options besides the rates that decide how a run trains, where they are not the usual ones."""
     options = json.loads(attrs.get("options", "{}"))
     words = ""
-    for name, usual in USUAL.items():
+    for name, usual in DEFAULT_OPTIONS.items():
         value = options.get(name)
         if value not in (usual, None):
             shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"
