@@ -289,12 +289,8 @@ class CheckedFolder:
         """Stage everything that was written in place."""
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if (
-                path.is_file()
-                and name not in self.files
-                and path.suffix != STAGED_SUFFIX
-                and name not in (LOCK, MANIFEST)
-            ):
+            is_own = path.suffix == STAGED_SUFFIX or name in (LOCK, MANIFEST, *self.files)
+            if path.is_file() and not is_own:
                 self._staged[name] = file_checksum(path)
 
     def remove(self, name: str) -> None:
