@@ -42,7 +42,7 @@ DRAWN_AT_ONCE = 2**16
 
 LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
 
-KNOWN = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *Rule._fields}
+KERNEL_OPTIONS = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *Rule._fields}
 """Options that the kernel implements; training with any other one goes to the tensor engine."""
 
 
@@ -53,7 +53,7 @@ class KernelEngine:
     def serves(work: YZTraining) -> bool:
         """One layer on a CPU, made of built-in parts."""
         options = work.options
-        return not unknown_options(options, KNOWN) and has_kernel(work.layer) and has_kernel_rule(options.rule)
+        return not unknown_options(options, KERNEL_OPTIONS) and has_kernel(work.layer) and has_kernel_rule(options.rule)
 
     @staticmethod
     def numbers_per_run(work: YZTraining) -> float:

@@ -280,10 +280,10 @@ class BatchOptions(Options):
 
 
 ONE_LAYER = "several layers allow only loss, accuracy, attention and entropy"
-LAYERED = dict.fromkeys(
+UNMET_IN_LAYERS = dict.fromkeys(
     ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
 )
-FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
+UNMET_IN_FLOWS = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
 """Why a need of a quantity cannot be met."""
 
 
@@ -395,7 +395,7 @@ class TrainOptions(DepthOptions, YZOptions, BatchOptions, TrainingOptions, YZRat
 
     @property
     def missing_needs(self) -> dict[str, str]:
-        return LAYERED if self.layers > 1 else {}
+        return UNMET_IN_LAYERS if self.layers > 1 else {}
 
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
@@ -463,7 +463,7 @@ class FlowOptions(YZOptions, FlowingOptions, YZRates):
 
     @property
     def missing_needs(self) -> dict[str, str]:
-        return FLOWING
+        return UNMET_IN_FLOWS
 
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
@@ -492,8 +492,15 @@ class SweepExecution(Options):
     retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))
 
 
-USED_BEFORE = {"record", "record_every", "steps", "dtype", *options_of(TimeOptions), *options_of(StartOptions)}
-USED_BEFORE |= set(options_of(BatchOptions))
+START_AND_BATCH_OPTIONS = {
+    "record",
+    "record_every",
+    "steps",
+    "dtype",
+    *options_of(TimeOptions),
+    *options_of(StartOptions),
+}
+START_AND_BATCH_OPTIONS |= set(options_of(BatchOptions))
 """Options that an engine gets as a start, as batches, or not at all."""
 
 
@@ -504,6 +511,6 @@ def _settings_of(rule: UpdateRule) -> set[str]:
 def unknown_options(options: Options, known: Collection[str]) -> list[str]:
     """The options with another value than their default that an engine with these names does not know."""
     rates = options.rate_names() if isinstance(options, SeedOptions) else []
-    used = {"seeds", *rates, *USED_BEFORE, *known}
+    used = {"seeds", *rates, *START_AND_BATCH_OPTIONS, *known}
     defaults = defaults_of(type(options))
     return [name for name, value in values_of(options).items() if name not in used and value != defaults.get(name)]

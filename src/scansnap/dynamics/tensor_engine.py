@@ -24,7 +24,7 @@ from scansnap.runtime.machine import one_tensor_thread
 Measured = tuple[Tensor, Tensor]
 """Loss and accuracy (R,)."""
 
-KNOWN = {"optimizer", *RULE_SETTINGS, "schedule", "weight_decay", "clip", "device"}
+TENSOR_OPTIONS = {"optimizer", *RULE_SETTINGS, "schedule", "weight_decay", "clip", "device"}
 """Options that the engine implements for every system."""
 
 SMALL = 5_000_000
@@ -34,7 +34,7 @@ other cost ten times more."""
 
 def check_known(options: TrainingOptions, known: Collection[str] = ()) -> None:
     """Refuse options that neither the engine nor a model that knows these implements."""
-    if unknown := unknown_options(options, {*KNOWN, *known}):
+    if unknown := unknown_options(options, {*TENSOR_OPTIONS, *known}):
         raise InputError(f"{unknown[0]} is given, which no engine implements for this system: leave it out.")
 
 

@@ -66,7 +66,7 @@ class YZTask(Task, Generic[Checked]):
         return task
 
     def check_size(self) -> None:
-        """Refuse what no engine implements, and what fits into no memory and no lifetime, before anything is made."""
+        """Refuse unsupported options, and runs that need too much memory or time, before anything is made."""
 
     @property
     def fingerprint(self) -> str:

@@ -32,7 +32,15 @@ from scansnap.runtime.machine import find_device
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.layer import layered_logits
 
-YZ_KNOWN = {"normalization", "residual", "attention_map", "heads", "layers", "nonlinearity", "decoder_gradient"}
+YZ_TENSOR_OPTIONS = {
+    "normalization",
+    "residual",
+    "attention_map",
+    "heads",
+    "layers",
+    "nonlinearity",
+    "decoder_gradient",
+}
 """Options of (Y, Z) that its models implement."""
 
 LAYER_STREAM = 2**61
@@ -48,7 +56,7 @@ class YZTensorEngine(TensorEngine):
     @staticmethod
     def check_options(options: TrainOptions) -> None:
         """Refuse options that are not implemented."""
-        check_known(options, YZ_KNOWN)
+        check_known(options, YZ_TENSOR_OPTIONS)
 
     @staticmethod
     def numbers_per_run(work: YZTraining) -> float:

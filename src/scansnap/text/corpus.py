@@ -219,7 +219,7 @@ def _fill(folder: Path, text: SplitText, tokenizer: Tokenizer, progress: bool | 
         tokenizer.save(folder)
         done = 0
 
-        def shown(pieces: Iterable[str]) -> Iterator[str]:
+        def with_progress(pieces: Iterable[str]) -> Iterator[str]:
             nonlocal done
             for piece in pieces:
                 yield piece
@@ -228,7 +228,7 @@ def _fill(folder: Path, text: SplitText, tokenizer: Tokenizer, progress: bool | 
 
         for split in text.splits:
             with (folder / f"{split}.bin").open("wb") as file:
-                for ids in tokenizer.encode_blocks(shown(text.pieces(split))):
+                for ids in tokenizer.encode_blocks(with_progress(text.pieces(split))):
                     file.write(ids.astype(IDS, copy=False).tobytes())
                 if file.tell() == 0:
                     raise InputError(

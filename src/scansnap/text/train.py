@@ -87,11 +87,6 @@ def train_text(
     corpus : Corpus
         What `read_corpus` returns.
     {options}
-    store : path, optional
-        Write the result there while it is computed.  If the call is interrupted, the same call resumes and gives
-        identical numbers.  A finished result is read and not computed again.
-    progress : bool, optional
-        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line.
 
     Returns
     -------
