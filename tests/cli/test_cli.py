@@ -337,6 +337,7 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
         "--from parts.py --classes syn-small --lr-y 1 --lr-z 1 --steps 4 --optimizer plain --residual "
         "half --record loss,largest"
     )
+    printed("flow --residual half --times 1,10 --store f.zarr --from parts.py", cwd=tmp_path)  # which is read first
     train, again = (printed(f"train {own}", cwd=tmp_path).splitlines()[-1].split()[1] for _ in range(2))
     assert train == again
     printed(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path)
@@ -345,7 +346,6 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
     last = result["largest"].isel(residual=1, step=-1).values
     alone = ss.load(tmp_path / train)["largest"].isel(step=-1).values
     np.testing.assert_allclose(last.ravel(), alone.ravel(), rtol=1e-6)
-    printed("flow --residual half --times 1,10 --store f.zarr --from parts.py", cwd=tmp_path)  # read before the others
 
     (tmp_path / "parts.py").write_text(PARTS.replace("query / 2", "query / 3"))
     linecache.checkcache()

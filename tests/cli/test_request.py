@@ -156,6 +156,8 @@ def test_settings_of_a_system_come_from_its_preset_and_from_set(handed: Handed, 
     assert handed("sweep --system joma --preset joma")[0].concentration == 0.3
     for words, said in (
         ("train --preset joma --batch-size 4", "--batch-size is given, which joma"),
+        ("train --preset joma --classes syn-small", "--classes is given, which joma"),
+        ("sweep --system joma --config x.toml --lr-v 1", "--config is given, which joma"),
         (
             "train --system joma",
             "--steps, --lr-v, --lr-z must be given, here or by a preset of the system (joma, joma-",

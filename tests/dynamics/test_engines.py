@@ -212,7 +212,7 @@ def test_an_option_that_nothing_implements_is_refused(monkeypatch: pytest.Monkey
         train_task(ss.syn_small(), MoreOptions(**rates, steps=1, pull=0.5))
     with pytest.raises(ss.InputError, match="pull is given, which the flow does not implement"):
         flow_task(ss.syn_small(), MoreFlowOptions(**rates, times=[1.0], pull=0.5))
-    monkeypatch.setattr(tensor_engine, "KNOWN", tensor_engine.KNOWN - {"clip"})
+    monkeypatch.setattr(tensor_engine, "TENSOR_OPTIONS", tensor_engine.TENSOR_OPTIONS - {"clip"})
     with pytest.raises(ss.InputError, match="clip is given, which no engine implements"):
         ss.train("reversal", lr_theta=1.0, steps=1, clip=1.0)
     assert ss.train("syn-small", **rates, steps=1, clip=1.0).sizes["step"] == 2  # the kernel knows it

@@ -89,24 +89,27 @@ def test_the_external_paper_is_small() -> None:
 
 
 def test_every_command_finds_an_installed_paper(installed: Path, tmp_path: Path) -> None:
-    lines = {
+    """Those of docs/extending.md, but for all its claims, and some more."""
+    outputs = {
         "systems": "linear-attention   Linear attention learns regression in context",
         "systems linear-attention": "one-fall: all modes are learned at once",
-        "train --preset one-fall": "loss 0.9375 → 0.15",
+        "train --preset one-fall": "loss 0.9375 → 0.1512",
         "train --system linear-attention --set keys=merged --set lr=0.2 --steps 400": "loss 0.9375 → 0.1263",
-        "flow --system linear-attention --set lr=1 --times 1,1e5": "loss 0.9375 → 0.1206",
-        "sweep --system linear-attention --set lr=0.1,0.2 --steps 20": "0.2              1         0.9375",
+        "flow --system linear-attention --set lr=1 --times log:1:1e5:51": "loss 0.9375 → 0.1206",
+        "sweep --system linear-attention --set lr=0.1,0.5 --steps 2000": "0.5              1          0.261",
         "verify stairs_one_fall": "stairs_one_fall (Zhang et al., ICML 2025): holds",
         "figure stairs": "✓ Separate heads wait on plateaus.",
-        "reproduce --output page --figures stairs --claims stairs_one_fall": "page: page/index.html",
-        "explore --help": "Open a page",
+        "reproduce --figures stairs --claims stairs_one_fall": "page: reproduction/index.html",
     }
-    found = dict(zip(lines, run_commands(*lines, path=installed, cwd=tmp_path), strict=True))
-    for line, expected in lines.items():
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").split("## A paper of your own")[1]
+    shown = page.split("```sh\n")[1].split("```")[0].splitlines()
+    assert {line.removeprefix("scansnap ") for line in shown} <= {*outputs, "verify --system linear-attention"}
+    found = dict(zip(outputs, run_commands(*outputs, path=installed, cwd=tmp_path), strict=True))
+    for line, expected in outputs.items():
         assert found[line].status == 0, (line, found[line].err)
         assert expected in found[line].out, line
     assert "one-fall" in found["systems"].out
-    assert "stairs_one_fall" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "stairs_one_fall" in (tmp_path / "reproduction" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "results" / "figure_stairs.png").stat().st_size > 10_000
 
 
@@ -175,6 +178,31 @@ def test_entry_points_are_read_only_where_they_are_needed(installed: Path, tmp_p
     assert [each.status for each in found] == [0] * len(found), [each.err for each in found]
     assert {line: each.reads for line, each in zip(without, found, strict=False) if each.reads} == {}
     assert [each.reads for each in found[-2:]] == [1, 1]
+
+
+CALLS = """
+import importlib.metadata
+
+reads, entry_points = [], importlib.metadata.entry_points
+importlib.metadata.entry_points = lambda **wanted: reads.append(wanted.get("group")) or entry_points(**wanted)
+
+import scansnap as ss
+from scansnap.claims.verify import select
+
+options = {"steps": 2, "progress": False}
+ss.train("syn-small", lr_y=1.0, lr_z=1.0, **options)
+ss.train("joma", lr_v=1.0, lr_z=1.0, **options)
+all_claims = [claim.id for claim in select()]
+print(reads.count("scansnap.papers"))
+print(ss.train("linear-attention", lr=1.0, **options).sizes["step"], "linear-attention" in list(ss.SYSTEMS))
+print(reads.count("scansnap.papers"), len(all_claims) > 50, [name for name in all_claims if "stairs" in name])
+"""
+
+
+def test_python_reads_entry_points_where_a_name_is_unknown(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, "-c", CALLS], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["0", "3 True", "1 True []"], done.stderr
 
 
 SYSTEM = """

@@ -33,16 +33,12 @@ products g_sl, a third of the arithmetic, are formed only where a bias on positi
 The dz of a class sum to zero, because the softmax ignores a shift of all logits.  What rounding leaves of the sum is
 subtracted in proportion to w_l^2; in a stiff flow it would add up.
 
-Compiled code
--------------
-`advance` and `gradients` are cached on disk; all other functions are inlined into them (`forceinline`).  Otherwise the
-process that compiles them would call the functions as they were compiled alone, and a process that loads them from the
-cache would call the copies in them, which may be vectorized and so rounded in another way.
-
-Columns and rows that stand for several tokens
-----------------------------------------------
 `systems/yz/compact.py` merges the columns of Y that stay equal.  x holds the residuals of groups of columns; dY is the
 gradient of each entry, 1/multiplicity of its group's.
+
+`advance` and `gradients` are cached on disk; all other functions are inlined into them (`forceinline`), so that a
+process that compiles them and one that loads them run the same code.  A function reads the fields of its tuples before
+its first branch: otherwise numba counts references to their arrays in every sequence, which takes twice the time.
 """
 
 from __future__ import annotations
@@ -222,6 +218,9 @@ def attend(layer, switches, z, weights, n, b, heads, scratch):
 def decode(layer, switches, y, n, heads, block, scratch):
     """logits = sum_l w_l Y_l - (sum_l w_l) S/M; a head has `block` rows of y."""
     size, rows, w, logits, columns = layer.size[n], layer.rows, scratch.w, scratch.logits, y.shape[1]
+    if switches is not None:
+        shape, mean_row, parts, own_row = switches.shape, switches.mean_row, switches.parts, switches.own_row[n]
+        centered, residual, width = switches.centered, switches.residual, w.shape[1] - 1
     for j in range(columns):
         logits[j] = 0
     for h in range(heads):
@@ -236,17 +235,17 @@ def decode(layer, switches, y, n, heads, block, scratch):
             for j in range(columns):
                 logits[j] += part * y[row, j]
         if switches is not None:
-            if switches.residual:
-                row, part = h * block + switches.own_row[n], w[h, w.shape[1] - 1]
+            if residual:
+                row, part = h * block + own_row, w[h, width]
                 for j in range(columns):
                     logits[j] += part * y[row, j]
-            if switches.centered:
-                part = switches.shape[h, SUM]
+            if centered:
+                part = shape[h, SUM]
                 for j in range(columns):
-                    logits[j] -= part * switches.mean_row[h, j]
+                    logits[j] -= part * mean_row[h, j]
             if heads > 1:  # parts_h holds the sum up to head h
                 for j in range(columns):
-                    switches.parts[h, j] = logits[j]
+                    parts[h, j] = logits[j]
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
@@ -288,24 +287,47 @@ def add_sequence(layer, switches, y, learned, n, heads, block, a, scratch):
     """Add what a sequence of class n contributes: w x to G, and its terms `square`, `linear` and `own` to dz."""
     size, rows, w, x, G = layer.size[n], layer.rows, scratch.w, scratch.x, scratch.G
     dz, squares, kind, columns = scratch.dz, scratch.squares, y.dtype.type, y.shape[1]
+    if switches is not None:
+        shape, mean_row, mean_gradient = switches.shape, switches.mean_row, switches.mean_gradient
+        parts, slopes, width = switches.parts, switches.slopes, w.shape[1] - 1
+        own_row, own_slot = switches.own_row[n], switches.own_slot[n]
+        centered, residual, share = switches.centered, switches.residual, kind(1 / switches.num_tokens)
+        share = share if centered else kind(0)
     for h in range(heads):
         square, linear = a, kind(0)
         if switches is not None:
-            own = kind(0)
+            own, own_a = kind(0), a
             if heads > 1:  # a of this head
-                square = kind(0)
+                own_a = kind(0)
                 for j in range(columns):
-                    before = switches.parts[h - 1, j] if h > 0 else kind(0)
-                    square += (switches.parts[h, j] - before) * x[j]
-            if switches.centered or switches.residual:
-                square, linear, own = slopes_of_shape(switches, y, n, h, block, square, scratch)
+                    own_a += (parts[h, j] - (parts[h - 1, j] if h > 0 else kind(0))) * x[j]
+            square = own_a
+            if centered or residual:
+                mean_slope, own_slope, mean, length = kind(0), kind(0), shape[h, MEAN], shape[h, LENGTH]
+                if centered:
+                    part = shape[h, SUM]
+                    for j in range(columns):
+                        mean_slope += mean_row[h, j] * x[j]
+                        mean_gradient[h, j] += part * x[j]
+                linear = mean_slope - mean * own_a
+                if residual:
+                    row, part = h * block + own_row, w[h, width]
+                    for j in range(columns):
+                        own_slope += y[row, j] * x[j]
+                        G[h, width, j] += part * x[j]
+                    k = length * own_a - (own_slope - mean_slope) - (kind(1) + shape[h, ENTRY]) * own_a / length
+                    k /= length
+                    square = own_a + length * length * k
+                    linear = mean_slope - (mean + share) * own_a / length - mean * length * k
+                    own = own_a / length
+                    if own_slot >= 0:
+                        dz[h, own_slot] += w[h, own_slot] * own
             if learned:
-                slopes = switches.slopes
                 for i in range(size):
                     row, slope = h * block + rows[n, i], -w[h, i] * square - linear
                     for j in range(columns):
                         slope += y[row, j] * x[j]
-                    slope = w[h, i] * (slope - (own if i == switches.own_slot[n] else kind(0)))
+                    slope = w[h, i] * (slope - (own if i == own_slot else kind(0)))
                     slopes[i] = slope + (slopes[i] if h > 0 else kind(0))
         for i in range(size):
             part = w[h, i]
@@ -318,38 +340,12 @@ def add_sequence(layer, switches, y, learned, n, heads, block, a, scratch):
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def slopes_of_shape(switches, y, n, h, block, a, scratch):
-    """`square`, `linear` and `own` of a centered normalization or a residual connection; adds its rows' gradients."""
-    w, x, G, kind, columns, own_slot = scratch.w, scratch.x, scratch.G, y.dtype.type, y.shape[1], switches.own_slot[n]
-    mean, length, mean_slope, own_slope = switches.shape[h, MEAN], switches.shape[h, LENGTH], kind(0), kind(0)
-    if switches.centered:
-        part = switches.shape[h, SUM]
-        for j in range(columns):
-            mean_slope += switches.mean_row[h, j] * x[j]
-            switches.mean_gradient[h, j] += part * x[j]
-    square, linear, own = a, mean_slope - mean * a, kind(0)
-    if switches.residual:
-        share = kind(1 / switches.num_tokens) if switches.centered else kind(0)
-        row, width = h * block + switches.own_row[n], w.shape[1] - 1
-        part = w[h, width]
-        for j in range(columns):
-            own_slope += y[row, j] * x[j]
-            G[h, width, j] += part * x[j]
-        k = length * a - (own_slope - mean_slope) - (kind(1) + switches.shape[h, ENTRY]) * a / length
-        k /= length
-        square = a + length * length * k
-        linear = mean_slope - (mean + share) * a / length - mean * length * k
-        own = a / length
-        if own_slot >= 0:
-            scratch.dz[h, own_slot] += w[h, own_slot] * own
-    return square, linear, own
-
-
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def add_class(layer, switches, y, n, heads, block, scratch):
     """Add the part of class n to dY and dZ, from its sums over sequences."""
     size, rows, column_rate, columns = layer.size[n], layer.rows, layer.column_rate, y.shape[1]
     dz, squares, G, dY, dZ, kind = scratch.dz, scratch.squares, scratch.G, scratch.dY, scratch.dZ, y.dtype.type
+    if switches is not None:
+        residual, own_row, moves = switches.residual, switches.own_row[n], switches.moves
     for h in range(heads):
         left, all_squares = kind(0), kind(0)
         for i in range(size):
@@ -361,12 +357,12 @@ def add_class(layer, switches, y, n, heads, block, scratch):
             left += dz[h, i]
             all_squares += squares[h, i]
         if switches is not None:
-            if switches.residual:
+            if residual:
                 for j in range(columns):
-                    dY[h * block + switches.own_row[n], j] += G[h, G.shape[1] - 1, j] * column_rate[j]
+                    dY[h * block + own_row, j] += G[h, G.shape[1] - 1, j] * column_rate[j]
         for i in range(size):
             if switches is not None:
-                if not switches.moves[i]:
+                if not moves[i]:
                     continue
             dZ[layer.query[n] * heads + h, rows[n, i]] += dz[h, i] - left * (squares[h, i] / all_squares)
 
@@ -408,7 +404,8 @@ def add_gradient(layer, switches, y, z, bias, batches, s, update, scratch):
             add_sequence(layer, switches, y, learned, n, heads, block, a, scratch)
             if switches is not None:
                 if switches.modified:
-                    switches.residuals[n] += scratch.x
+                    for j in range(y.shape[1]):
+                        switches.residuals[n, j] += scratch.x[j]
                 if learned:
                     buckets, slopes = batches.buckets[s], switches.slopes
                     add_bias_gradient(layer.size[n], switches.scale, buckets, weights, b, slopes, scratch.db)

@@ -31,7 +31,7 @@ from scansnap.dynamics.grid import (
     run_shard,
 )
 from scansnap.dynamics.options import Rates, SweepExecution, TimeOptions, TrainOptions
-from scansnap.results.dataset import UNITS, Recorder, check_apart
+from scansnap.results.dataset import UNITS, Recorder, check_dimension_names
 from scansnap.results.store import Variable, runs_done
 from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import physical_memory
@@ -181,7 +181,7 @@ def _template(grid: Grid) -> xr.Dataset:
         labels = {name: labels[name] for name in labels if name in shared or not is_yz}
         if is_yz:
             labels["class"] = np.arange(max(group.task.sizes["class"] for group in grid.groups))
-    check_apart(labels, coords)
+    check_dimension_names(labels, coords)
     text = json.dumps({group.name: group.task.description for group in grid.groups})
     attrs = attributes("sweep", f"sweep of {first.title}", grid.described, **{"classes" if is_yz else "system": text})
     return xr.Dataset(coords={**coords, **labels}, attrs=attrs)

@@ -48,10 +48,10 @@ from scansnap.storage.files import (
 
 MANIFEST = "manifest.json"
 LOCK = ".scansnap.lock"
-STAGED = ".new"
+STAGED_SUFFIX = ".new"
 """The suffix of a file that is not committed yet."""
 
-WHOLE = "the store"
+WHOLE_STORE = "the store"
 """The part to which files belong that are not in a subfolder."""
 
 
@@ -116,7 +116,7 @@ def is_new(root: Path) -> bool:
             return False
     except OSError:  # it does not exist, or cannot: then writing it says why
         return True
-    return all(name == LOCK or name.endswith(STAGED) for _, _, names in os.walk(root) for name in names)
+    return all(name == LOCK or name.endswith(STAGED_SUFFIX) for _, _, names in os.walk(root) for name in names)
 
 
 class CheckedFolder:
@@ -187,9 +187,9 @@ class CheckedFolder:
 
     def damaged(self) -> list[str]:
         """The files that are missing or whose bytes differ from those that were written."""
-        return [name for name in self.files if not self._has_intact(name)]
+        return [name for name in self.files if not self._is_intact(name)]
 
-    def _has_intact(self, name: str) -> bool:
+    def _is_intact(self, name: str) -> bool:
         for path in (self.root / name, self._new(name)):
             with contextlib.suppress(OSError):
                 if file_checksum(path) == self.files[name]:
@@ -198,9 +198,9 @@ class CheckedFolder:
 
     def condition(self) -> Condition:
         """Read every file, and report the damaged ones by part."""
-        parts: dict[str, list[str]] = {part_of(name) or WHOLE: [] for name in sorted(self.files)}
+        parts: dict[str, list[str]] = {part_of(name) or WHOLE_STORE: [] for name in sorted(self.files)}
         for name in self.damaged():
-            parts[part_of(name) or WHOLE].append(name)
+            parts[part_of(name) or WHOLE_STORE].append(name)
         return Condition(True, parts)
 
     def refuse_damage(self, advice: str = "") -> None:
@@ -289,7 +289,8 @@ class CheckedFolder:
         """Stage everything that was written in place."""
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if path.is_file() and name not in self.files and path.suffix != STAGED and name not in (LOCK, MANIFEST):
+            is_own = path.suffix == STAGED_SUFFIX or name in (LOCK, MANIFEST, *self.files)
+            if path.is_file() and not is_own:
                 self._staged[name] = file_checksum(path)
 
     def remove(self, name: str) -> None:
@@ -332,12 +333,12 @@ class CheckedFolder:
 
     def leftovers(self) -> list[Path]:
         """Staged files; if no writer holds the lock, they are left over from a crash."""
-        return [*self.root.rglob(f"*{STAGED}")]
+        return [*self.root.rglob(f"*{STAGED_SUFFIX}")]
 
     def _clean_up(self) -> None:
         """Finish the commit of a writer that ended in it, and remove what it did not commit."""
         for draft in self.leftovers():
-            name = draft.relative_to(self.root).as_posix().removesuffix(STAGED)
+            name = draft.relative_to(self.root).as_posix().removesuffix(STAGED_SUFFIX)
             if name in self.files and file_checksum(draft) == self.files[name]:
                 draft.replace(self.root / name)
             else:
@@ -361,7 +362,7 @@ class CheckedFolder:
 
     def _new(self, name: str) -> Path:
         path = self.root / name
-        return path.with_name(f"{path.name}{STAGED}")
+        return path.with_name(f"{path.name}{STAGED_SUFFIX}")
 
 
 def is_intact(root: Path) -> bool:

@@ -23,7 +23,7 @@ ONE_BLOCK = 64
 """Keys that a GPU's fused kernels take at once; with more keys they sum gradients in no fixed order."""
 
 BUCKETS, FARTHEST_DISTANCE = 32, 128
-"""T5's buckets of distances: half contain one distance each, the others grow geometrically up to the farthest."""
+"""T5's buckets of distances: half contain one distance each, the others grow up to `FARTHEST_DISTANCE`."""
 
 
 def drop(x: Tensor, share: float) -> Tensor:

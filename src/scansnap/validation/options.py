@@ -120,18 +120,20 @@ class Options:
 Part = TypeVar("Part", bound=Options)
 
 
-_STATED: dict[type[Options], dict[str, Option]] = {}
+_OPTIONS_BY_CLASS: dict[type[Options], dict[str, Option]] = {}
 
 
 def options_of(cls: type[Options]) -> dict[str, Option]:
     """The options of a class by name, in the order of their statement."""
-    if cls not in _STATED:
+    if cls not in _OPTIONS_BY_CLASS:
         hints = get_type_hints(cls)
-        _STATED[cls] = {field.name: _option(_stated(cls, field), hints[field.name]) for field in fields(cls)}
-    return _STATED[cls]
+        _OPTIONS_BY_CLASS[cls] = {
+            field.name: _option(_field_with_metadata(cls, field), hints[field.name]) for field in fields(cls)
+        }
+    return _OPTIONS_BY_CLASS[cls]
 
 
-def _stated(cls: type[Options], field: Field[Any]) -> Field[Any]:
+def _field_with_metadata(cls: type[Options], field: Field[Any]) -> Field[Any]:
     """The field with the metadata of this option, where a subclass gave it another default only."""
     versions = (vars(base).get("__dataclass_fields__", {}).get(field.name) for base in cls.__mro__)
     return next((version for version in versions if version is not None and version.metadata), field)
