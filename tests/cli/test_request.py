@@ -152,6 +152,7 @@ def test_settings_of_a_system_come_from_its_preset_and_from_set(handed: Handed, 
     system, options = handed("train --preset joma --set hidden=5 --set residual=no --set lr_v=0.5,0.6 --lr-z 3")
     assert (system.concentration, system.hidden, system.residual) == (0.3, 5, False)
     assert (options["lr_v"], options["lr_z"], options["steps"]) == ([0.5, 0.6], [3.0], 12_000)
+    assert handed("train --preset joma --set concentration=0.5")[0].concentration == 0.5
     assert handed("flow --preset joma")[1]["lr_z"] == 100.0
     assert handed("sweep --system joma --preset joma")[0].concentration == 0.3
     for words, said in (
