@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scansnap.dynamics import kernel, update_rules
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.update_rules import UpdateRule
 from scansnap.systems.yz.compact import probs_by_bucket
 
 FloatArray = NDArray[np.floating]
@@ -284,9 +285,8 @@ def has_kernel_rule(rule: object) -> bool:
     return type(rule) in RULES and {field.name for field in fields(rule)} <= set(Rule._fields)  # type: ignore[arg-type]
 
 
-def kernel_rule(options: TrainOptions) -> Rule:
+def kernel_rule(rule: UpdateRule, options: TrainOptions) -> Rule:
     """The rule, its settings and the options of a step, as the kernel reads them."""
-    rule = options.rule
     values = (getattr(rule, name, getattr(options, name, None)) for name in Rule._fields[1:])
     return Rule(RULES[type(rule)], *(float(value or 0.0) for value in values))
 

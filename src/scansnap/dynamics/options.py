@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.start import StartOptions, bias_by_bucket, prior_logits
-from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule, rate_shares
+from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule
 from scansnap.results.quantities import QUANTITIES, RECORDED
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.quantity import Quantity, RecordType
-from scansnap.systems.yz.architecture import BASIC, Layer
+from scansnap.systems.yz.architecture import BASIC, Layer, LayerOptions
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
 from scansnap.validation.options import Options, defaults_of, option, options_of, values_of
@@ -223,10 +223,6 @@ class TrainingOptions(SeedOptions):
                 )
         return dataclasses.replace(rule, **given) if given else rule  # type: ignore[type-var]
 
-    def rate_shares(self, begin: int, end: int) -> NDArray[np.float64]:
-        """The share of the learning rates that each of these updates uses."""
-        return rate_shares(self.schedule, self.steps, np.arange(begin, end))
-
     @property
     def record_steps(self) -> NDArray[np.int64]:
         """0, record_every, 2 record_every, ..., and the last step."""
@@ -288,7 +284,7 @@ UNMET_IN_FLOWS = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no ba
 
 
 @dataclass(frozen=True, kw_only=True)
-class YZOptions(StartOptions, Layer, ABC):
+class YZOptions(StartOptions, LayerOptions, ABC):
     """The gradient and the records of (Y, Z)."""
 
     decoder_gradient: Literal["true", "modified"] = field(
@@ -322,7 +318,7 @@ class YZOptions(StartOptions, Layer, ABC):
 
     def check_classes(self, classes: SequenceClasses) -> None:
         """Refuse classes that these options cannot be used with, and parts of the user's own that do not work."""
-        self.check_own_parts()
+        Layer.of(self).check_own_parts()
         prior_logits(classes, self.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
         absent = dict(self.missing_needs)
         if self.residual is False:

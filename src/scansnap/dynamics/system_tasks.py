@@ -131,7 +131,7 @@ class SystemTask(Task, Generic[Checked]):
     def attributes(self) -> dict[str, str]:
         return {"system": self.system.label, "system_fingerprint": self.fingerprint}
 
-    @property
+    @cached_property
     def recorded(self) -> tuple[Quantity, ...]:
         stated = options_of(type(self.options))["record"].type
         return cast(RecordType, stated).members(self.options.record)  # type: ignore[attr-defined]

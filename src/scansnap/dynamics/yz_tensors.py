@@ -62,8 +62,8 @@ class YZTensorEngine(TensorEngine):
     def numbers_per_run(work: YZTraining) -> float:
         """How many numbers a run holds in memory: its state, gradients, the intermediates of a batch, a fixed set."""
         layout, options = work.start_layout, work.options
-        memory = max(len(memory_of(options.rule)), 1)
-        matrices = work.state_size / (1 + len(memory_of(options.rule))) * (3 + memory)
+        memory = max(len(memory_of(work.rule)), 1)
+        matrices = work.state_size / (1 + len(memory_of(work.rule))) * (3 + memory)
         if options.layers > 1:
             rows, features = layout.support.shape[1] + 1, len(feature_tokens(layout))
             return matrices + 12 * options.layers * work.batch * rows * features

@@ -26,7 +26,7 @@ from scansnap.text.texts import SplitText, find_text
 from scansnap.text.tokenizers import (
     NOTABLE_SHARE,
     PROSE,
-    SPLITS,
+    SPLITTERS,
     UNKNOWN,
     UNSPACED,
     WORDS,
@@ -156,10 +156,10 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
     """
     options = from_names(ReadOptions, kwargs)
     tokenizer, min_count = options.tokenizer, options.min_count
-    rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
+    rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITTERS else None
     if rule is None and min_count != 1:
         raise InputError(
-            f"min_count is {min_count}, which works only with the tokenizers {' and '.join(SPLITS)}: leave it out."
+            f"min_count is {min_count}, which works only with the tokenizers {' and '.join(SPLITTERS)}: leave it out."
         )
     ready: Tokenizer | None = None  # unless the text itself decides the vocabulary
     if isinstance(tokenizer, Tokenizer):

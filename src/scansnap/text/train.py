@@ -41,7 +41,7 @@ from scansnap.text.options import (
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
-from scansnap.text.windows import MOST_TOKENS, Columns, consecutive, spread
+from scansnap.text.windows import MEASURED_TOKENS, Columns, consecutive, spread
 from scansnap.text.yz import YZText
 from scansnap.validation.options import RunArguments, options_as_kwargs
 from scansnap.validation.validate import validated
@@ -158,7 +158,7 @@ class TextTraining:
         corpus, options = self.corpus, self.options
         shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
         shape = shape_of(options, vocab_size=corpus.vocab_size)
-        valid_tokens = min(len(corpus.valid), MOST_TOKENS)
+        valid_tokens = min(len(corpus.valid), MEASURED_TOKENS)
         schedule = RecordSchedule.of(options, shape, per_pass=self._columns.per_pass, valid_tokens=valid_tokens)
         self.record_schedule = schedule
         self._share = self._processes.share(options.batch_size)
