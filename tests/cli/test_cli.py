@@ -167,7 +167,8 @@ def test_commands_are_listed_in_their_order(tmp_path) -> None:
 def test_a_removed_command_is_answered_by_what_replaces_it(tmp_path, name: str) -> None:
     """Whatever words follow, and the replacement is a command that exists."""
     for words in (name, f"{name} example --window 3", f"{name} --help"):
-        assert refusal(words, cwd=tmp_path) == f"scansnap: scansnap {name} was removed: {REMOVED_COMMANDS[name]}.\n"
+        sentence = f"the command '{name}' was removed in version 0.2: {REMOVED_COMMANDS[name]}."
+        assert refusal(words, cwd=tmp_path) == f"scansnap: {sentence}\n"
     for group, command in re.findall(r"scansnap (text|watch) (\w+)", REMOVED_COMMANDS[name]):
         assert command in app.load(group).commands
     (first, *rest) = name.split()

@@ -99,7 +99,7 @@ def _check_removed(words: list[str]) -> None:
     """Refuse a command that earlier versions had, and say what replaces it."""
     for name in (" ".join(words[:2]), words[0]):
         if name in REMOVED_COMMANDS:
-            raise InputError(f"scansnap {name} was removed: {REMOVED_COMMANDS[name]}.")
+            raise InputError(f"the command '{name}' was removed in version 0.2: {REMOVED_COMMANDS[name]}.")
 
 
 def _print_version(_: bool) -> None:
