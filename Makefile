@@ -9,7 +9,7 @@ READY := $(if $(filter .venv,$(VENV)),.venv/.ready)
 WEB := web/node_modules/.ready
 
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
-NUMERICAL := $(addprefix tests/,theory data systems results dynamics claims figures text corpus)
+NUMERICAL := $(addprefix tests/,theory data systems results dynamics claims figures papers text)
 
 .PHONY: ready reproduce test rounding generic nightly faults check explorer docs wheel-check release-check format benchmark documents clean
 

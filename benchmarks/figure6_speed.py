@@ -36,7 +36,7 @@ PUBLISHED = replace(SYN_MEDIUM, lr_z=LR_Z, lr_y=LR_Y, seeds=SEEDS, record_every=
 
 def train_panel(num_query: int, options: ss.TrainOptions = PUBLISHED) -> xr.Dataset:
     """All runs of one panel."""
-    return ss.train(ss.syn_medium(num_query=num_query), options)
+    return ss.train(ss.syn_medium(num_query=num_query), **vars(options))
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -64,9 +64,9 @@ def measure(way: str, vocab_size: int, batch_size: int) -> None:
     else:
         steps = 20_000 if batch_size == 1 else 400
         options = replace(SYN_SMALL, steps=steps, batch_size=batch_size, record_every=None, record=("loss",))
-        ss.train(ss.syn_small(), replace(options, steps=1))
+        ss.train(ss.syn_small(), **vars(replace(options, steps=1)))
         began = time.process_time()
-        ss.train(classes, options)
+        ss.train(classes, **vars(options))
         spent = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"classes": classes.num_classes, "steps_per_second": steps / spent, "peak": peak}))

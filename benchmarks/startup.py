@@ -54,7 +54,7 @@ PARTS = {
     "numba and the kernel": "import scansnap.dynamics.train, scansnap.dynamics.kernel_engine",
     "zarr": "import zarr, scansnap.results.store",
     "training and storing": "import scansnap as ss; setting = ss.PUBLISHED['syn-small']; "
-    "result = ss.train(setting.classes, setting.options, store='run.zarr', progress=False)",
+    "result = ss.train(setting.classes, **vars(setting.options), store='run.zarr', progress=False)",
     "matplotlib": "from scansnap.figures import attention_over_time as picture; import matplotlib.backends.backend_agg",
     "drawing": "picture.draw(picture.prepare(result)).savefig('run.png', dpi=150)",
 }

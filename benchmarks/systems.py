@@ -3,9 +3,10 @@
     python benchmarks/systems.py [--seeds 64] [--repeats 3] [--only joma]
 
 The loop trains one seed after another: the model as it is written down, in vectors, `backward` and `torch.optim`, on
-the data of the system.  Both sides run on one thread in float32, in turns.  Printed are medians of the time of one
-update of one run and of the ratio, then the time of one flow from t = 0 to 10^12 with equal rates (bigram-backcopy: to
-10^4).  Systems whose products take most of the time are also measured in a small size.
+the data of the system.  Systems that are not written down in `LOSSES`, such as those of installed papers, give the loop
+the loss of their own code.  Both sides run on one thread in float32, in turns.  Printed are medians of the time of one
+update of one run and of the ratio, then the time of one flow from t = 0 to 10^12 with equal rates (to 10^4 if
+every update samples).  Systems whose products take most of the time are also measured in a small size.
 """
 
 from __future__ import annotations
@@ -69,6 +70,12 @@ def layer_loss(system: Any, p: Tensors, data: Tensors) -> Tensor:
     return cross_entropy((queries @ p["bigram"] + attention @ keys @ p["values"]).flatten(0, 1), x[:, 2:].flatten())
 
 
+def own_loss(system: Any, p: Tensors, data: Tensors) -> Tensor:
+    """The loss that the system's code returns, for one run."""
+    of_one_run = ({name: values[None] for name, values in arrays.items()} for arrays in (p, data))
+    return system.gradient(*of_one_run)[1][0]
+
+
 LOSSES = {"joma": joma_loss, "reversal": reversal_loss, "reversal-factored": reversal_loss, "sinks": sink_loss,
           "selection": selection_loss, "next_token": next_token_loss, "bigram-backcopy": layer_loss}  # fmt: skip
 
@@ -90,12 +97,13 @@ def train_plainly(name: str, system: ss.System, rate: float, steps: int, seed: i
 
     blocks = {key: torch.tensor(values[0]).float().requires_grad_() for key, values in system.start(seeds).items()}
     optimizer, data = torch.optim.SGD(blocks.values(), lr=rate), draw(None)
+    plain_loss = LOSSES.get(name, own_loss)
     for step in range(steps):
-        loss = LOSSES[name](system, blocks, draw(step) if system.samples else data)
+        loss = plain_loss(system, blocks, draw(step) if system.samples else data)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return LOSSES[name](system, blocks, draw(steps) if system.samples else data).item()
+    return plain_loss(system, blocks, draw(steps) if system.samples else data).item()
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -115,7 +123,7 @@ def compare(name: str, settings: dict[str, Any], seeds: int, repeats: int, rate:
         ours, run = seconds(partial(batched, seeds=range(seeds)))
         assert abs(float(run["loss"][1, -1]) - last) < 1e-3 * (1 + last), f"{name}: {run['loss'][1, -1]} and {last}"
         times.append((plain / steps, ours / (seeds * steps)))
-    end = 1e4 if name == "bigram-backcopy" else 1e12
+    end = 1e4 if system.samples else 1e12
     flow, _ = seconds(partial(ss.flow, system, **dict.fromkeys(system.rates, 1.0), times=[end], progress=False))
     before, now = (1e6 * statistics.median(column) for column in zip(*times, strict=True))
     ratio = statistics.median(plain / ours for plain, ours in times)
@@ -126,11 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=LOSSES)
+    parser.add_argument("--only", choices=list(ss.SYSTEMS))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'system':25s} {'plain':>9} {'batched':>9} {'ratio':>6} {'flow':>8}")
-    for name in [arguments.only] if arguments.only else LOSSES:
+    for name in [arguments.only] if arguments.only else ss.SYSTEMS:
         for settings in ({}, SMALL[name]) if name in SMALL else ({},):
             print(compare(name, settings, arguments.seeds, arguments.repeats), flush=True)
 

@@ -1,10 +1,10 @@
-"""Figures of text: compute their numbers on a GPU, then write the results.
+"""Figures of text: compute their numbers on a GPU, then draw them.
 
 python docs/make_text.py run WIKITEXT --figure 7 --device cuda   # docs/data/figure_7.json; also 10, tokens and snap
 python docs/make_text.py tokens WIKITEXT                         # counts contexts: docs/data/figure_tokens.json
-python docs/make_text.py write                                   # docs/text_results.md and its pictures
+python docs/make_text.py draw                                    # docs/images/text
 
-The page is written by hand except for what stands between `<!-- found: 7 -->` and `<!-- end -->`.
+When the site is built, `<!-- found: 7 -->` on docs/text_results.md becomes what that figure found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from make_figures import line, tex
-from make_theory import FOUND
 
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
@@ -169,17 +168,20 @@ def read_json(path: Path) -> xr.Dataset:
     return xr.Dataset.from_dict(content)
 
 
-def write() -> None:
-    """Write what was found into docs/text_results.md, and its pictures."""
+def draw() -> None:
+    """Draw every figure from its stored numbers."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    found = {number: _section(number, recipe) for number, recipe in FIGURES.items()}
-    page = HERE / "text_results.md"
-    page.write_text(FOUND.sub(lambda match: match[1] + found[match[2]] + match[4], page.read_text()))
+    for number, recipe in FIGURES.items():
+        recipe.draw(read_json(DATA / f"figure_{number}.json")).savefig(IMAGES / f"figure_{number}.png", dpi=90)
+
+
+def found() -> dict[str, str]:
+    """What stands on the page in place of each mark."""
+    return {number: _section(number, recipe) for number, recipe in FIGURES.items()}
 
 
 def _section(number: str, recipe: FigureRecipe) -> str:
     dataset = read_json(DATA / f"figure_{number}.json")
-    recipe.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
     options = json.loads(dataset.attrs["options"])
     at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
     origin = (
@@ -188,7 +190,7 @@ def _section(number: str, recipe: FigureRecipe) -> str:
         f"numbers in [figure_{number}.json](data/figure_{number}.json)"
     )
     setting = tex(recipe.setting)
-    tests = "".join(line(trend) for trend in recipe.trends(dataset))
+    tests = "".join(line(trend) for trend in recipe.trends(dataset)).rstrip()
     picture = f"![{recipe.title}](images/text/figure_{number}.png)"
     return f"{recipe.statement}\n\n{picture}\n\n{setting[0].upper()}{setting[1:]}. {origin}.\n\n{tests}"
 
@@ -201,7 +203,7 @@ def seeds(dataset: xr.Dataset) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("run", "tokens", "write"))
+    parser.add_argument("what", choices=("run", "tokens", "draw"))
     parser.add_argument("text", nargs="?", help="the folder of WikiText-2")
     parser.add_argument("--figure", choices=tuple(FIGURES), default="7", help="what to run")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -214,7 +216,7 @@ def main() -> None:
     elif arguments.what == "tokens":
         tokens(arguments.text, arguments.out)
     else:
-        write()
+        draw()
 
 
 if __name__ == "__main__":

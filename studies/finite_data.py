@@ -49,14 +49,9 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     `fresh_accuracy`, and the share that counting predicts."""
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
-    runs = ss.sweep(
-        classes,
-        SETTING,
-        num_sequences=SIZES,
-        attention_prior=[{"common": prior} for prior in PRIORS],
-        seeds=range(num_seeds),
-        progress=False,
-    )
+    priors = [{"common": prior} for prior in PRIORS]
+    varied = {**vars(SETTING), "num_sequences": SIZES, "attention_prior": priors, "seeds": range(num_seeds)}
+    runs = ss.sweep(classes, **varied, progress=False)
     runs = runs.squeeze(drop=True).rename(attention_prior="prior", step="stage")
     runs = runs.assign_coords(prior=list(PRIORS), stage=["start", "end"])
     is_spurious = xr.DataArray(

@@ -31,15 +31,9 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     (start, scale, seed), and the share of pairs whose leaders differ at the start."""
     num_seeds = enough_seeds(num_seeds)
     classes = ss.syn_small()
-    uniform = ss.sweep(
-        classes,
-        SETTING,
-        init="uniform",
-        init_scale_z=SCALES,
-        seeds=range(num_seeds),
-        record=("attention", "attention_logits"),
-        progress=False,
-    ).squeeze(drop=True)
+    setting = {**vars(SETTING), "init": "uniform", "init_scale_z": SCALES, "seeds": range(num_seeds)}
+    setting["record"] = ("attention", "attention_logits")
+    uniform = ss.sweep(classes, **setting, progress=False).squeeze(drop=True)
     ends = np.empty((len(STARTS), len(SCALES), 2, num_seeds, HEADS), np.int64)
     for j, scale in enumerate(SCALES):
         runs = uniform.sel(init_scale_z=scale).rename(seed="run")
@@ -47,7 +41,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         z = np.zeros((num_seeds, HEADS, classes.vocab_size, classes.vocab_size))
         z[:, :, classes.queries[:, None], classes.contextual_tokens] = runs["attention_logits"].isel(step=0)
         from_zero = replace(SETTING, init=(np.zeros_like(z), z), seeds=range(num_seeds), record=("attention",))
-        zero = ss.train(classes, from_zero, progress=False).squeeze(drop=True)
+        zero = ss.train(classes, **vars(from_zero), progress=False).squeeze(drop=True)
         for i, started in enumerate((zero, runs)):
             attention = started["attention"].isel({"class": 0}).sel(token=classes.distinct_tokens(0))
             ends[i, j] = attention.argmax("token").transpose("step", "run", "head")

@@ -32,7 +32,7 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     common = np.full((*shape, SETTING.steps + 1), np.nan)
     leads = np.full((*shape, classes.num_classes), np.nan)
     for i, depth in enumerate(DEPTHS):
-        runs = ss.sweep(classes, SETTING, layers=depth, seeds=range(num_seeds), progress=False)
+        runs = ss.sweep(classes, **{**vars(SETTING), "layers": depth, "seeds": range(num_seeds)}, progress=False)
         attention = runs["attention"].squeeze(("lr_y", "lr_z", "head"), drop=True)
         kinds = runs["token_kind"].values
         on_common = attention.isel(token=kinds == "common").sum("token").mean("class")

@@ -33,14 +33,8 @@ GAIN = 0.1
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `difference` (vocab_size), and `learned` (rarer, member)."""
     num_seeds = enough_seeds(num_seeds)
-    runs = ss.sweep(
-        ss.syn_small(),
-        SETTING,
-        normalization=NORMALIZATIONS,
-        seeds=range(num_seeds),
-        record=("entropy", "attention"),
-        progress=False,
-    ).squeeze(drop=True)
+    setting = {**vars(SETTING), "normalization": NORMALIZATIONS, "record": ("entropy", "attention")}
+    runs = ss.sweep(ss.syn_small(), **{**setting, "seeds": range(num_seeds)}, progress=False).squeeze(drop=True)
     common = runs["attention"].where(runs["token_kind"] == "common", 0.0).sum("token").mean("class")
     return xr.Dataset(
         {

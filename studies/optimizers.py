@@ -38,15 +38,8 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     tokens = classes.distinct_tokens(0)
     winners, common = [], []
     for optimizer, rates in RATES.items():
-        runs = ss.sweep(
-            classes,
-            SETTING,
-            optimizer=optimizer,
-            lr_z=rates,
-            lr_y_over_lr_z=1.0,
-            seeds=range(num_seeds),
-            progress=False,
-        ).squeeze(drop=True)
+        setting = {**vars(SETTING), "optimizer": optimizer, "lr_y": None, "lr_z": rates, "lr_y_over_lr_z": 1.0}
+        runs = ss.sweep(classes, **{**setting, "seeds": range(num_seeds)}, progress=False).squeeze(drop=True)
         final = runs["attention"].isel({"class": 0, "step": -1})  # (lr_z, seed, token)
         winners.append(final.sel(token=tokens).argmax("token").values)
         common.append(final.isel(token=final["token_kind"].values == "common").sum("token").values)

@@ -15,7 +15,7 @@ import scansnap
 
 SOURCE = Path(scansnap.__file__).parent
 ORDER = """
-    runtime validation storage theory data systems results dynamics claims corpus shortcuts monitor text figures papers
+    runtime validation storage theory data systems results dynamics claims monitor text figures papers
     explorer report cli
 """
 

@@ -159,13 +159,13 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
     }
     assert set(verdicts.HEAD_VERDICTS) <= set(rows)
     for name, limits in {
-        "exploding-logits": (verdicts.ROUNDED, verdicts.RISING),
-        "collapsed": (verdicts.ONE_KEY,),
-        "uniform": (verdicts.EVEN,),
-        "sink": (verdicts.MOST,),
-        "induction-like": (verdicts.MOST,),
-        "previous-token": (verdicts.MOST,),
-        "sparse": (verdicts.FEW_KEYS,),
+        "exploding-logits": (verdicts.EXPLODED_LOGIT, verdicts.GROWING_LOGIT),
+        "collapsed": (verdicts.COLLAPSE_SHARE,),
+        "uniform": (verdicts.UNIFORM_ENTROPY_GAP,),
+        "sink": (verdicts.MAJORITY_SHARE,),
+        "induction-like": (verdicts.MAJORITY_SHARE,),
+        "previous-token": (verdicts.MAJORITY_SHARE,),
+        "sparse": (verdicts.SPARSE_ENTROPY_SHARE,),
     }.items():
         assert f"| {name} | {verdicts.HEAD_VERDICTS.member(name).severity} |" in rows[name]
         assert all(re.search(rf"\b{limit:g}\b", rows[name]) for limit in limits), name

@@ -55,7 +55,7 @@ def package_with_one_more_option(tmp_path: Path) -> Path:
     """A copy of the package, with its compiled code, in which one field was added, and its name to an engine's list."""
     source = tmp_path / "src"
     shutil.copytree(Path(scansnap.__file__).parent, source / "scansnap")
-    field, known = "    steps: int = field(", "KNOWN = {"
+    field, known = "    steps: int = field(", "KERNEL_OPTIONS = {"
     for file, anchor, new in (
         ("options.py", field, FIELD.lstrip("\n") + field),
         ("kernel_engine.py", known, f'{known}"patience", '),

@@ -2,8 +2,8 @@
 
     <!-- found: lemma_1 -->
 
-A mark names a claim, or `every_claim`, `coverage`, `figures`, `headline` or `stability`.  The text comes from the
-measurements in docs/data, which `make documents` and docs/make_stability.py write.
+A mark names a claim, a figure of text, or `every_claim`, `coverage`, `figures`, `headline` or `stability`.  The text
+comes from the measurements in docs/data, which `make documents`, docs/make_stability.py and docs/make_text.py write.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import make_documents
 import make_figures
 import make_stability
+import make_text
 import make_theory
 from sphinx.application import Sphinx
 from stored_numbers import read_reproduction
@@ -29,6 +30,7 @@ def found() -> dict[str, str]:
         **make_theory.found(reproduction.verdicts),
         "figures": make_figures.found(reproduction.figures),
         "headline": make_documents.summary(headline(reproduction)),
+        **make_text.found(),
         "stability": make_stability.found(list(make_stability.stored_rows().values())),
     }
 

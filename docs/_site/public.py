@@ -44,7 +44,9 @@ def paper_systems() -> dict[str, list[str]]:
     classes = {type(SYSTEMS.member(name)): None for name in SYSTEMS}
     return {
         (inspect.getdoc(import_module(package)) or package).split("\n\n")[0].removesuffix("."): [
-            f"{package}.{cls.__name__}" for cls in classes if paper_of(cls) == package
+            f"{package if hasattr(import_module(package), cls.__name__) else cls.__module__}.{cls.__name__}"
+            for cls in classes
+            if paper_of(cls) == package
         ]
         for package in (*OWN_PAPERS, *installed_papers())
     }

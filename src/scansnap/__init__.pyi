@@ -10,7 +10,7 @@ from .claims.claim import Verdict as Verdict
 from .claims.claim import claim as claim
 from .claims.verify import read_claims as read_claims
 from .claims.verify import verify as verify
-from .data.named_classes import NAMED as NAMED
+from .data.named_classes import NAMED_CLASSES as NAMED_CLASSES
 from .data.named_classes import named_classes as named_classes
 from .data.named_classes import read_classes as read_classes
 from .data.named_classes import write_classes as write_classes

@@ -109,7 +109,10 @@ def test_pages_are_filled_from_the_stored_numbers() -> None:
     """With the settings of the claims: the index gives the usual one, sections the others."""
     for page in make_theory.FILLED:
         assert page.read_text() == make_theory.filled(page.read_text(), KEPT), page.name
-    pages = [*make_theory.PAGES.glob("*.md"), *(DOCS / name for name in ("figures.md", "reproduction.md"))]
+    pages = [
+        *make_theory.PAGES.glob("*.md"),
+        *(DOCS / name for name in ("figures.md", "reproduction.md", "text_results.md")),
+    ]
     assert all("<!-- found" not in fill(page.read_text()) for page in pages)
     classes, tokens, decoder, attention = make_theory.USUAL
     assert f"$K = {classes}$ classes, $M = {tokens}$ tokens, $\\eta_Y = {decoder}$ and $\\eta_Z = {attention}$" in INDEX

@@ -144,6 +144,26 @@ def test_counts_are_multinomial(seq_len: int) -> None:
     assert (np.abs(np.cov(counts.T) - covariance) < 5 * spread).all()
 
 
+@pytest.mark.parametrize("seq_len", [129, COUNTING_LIMIT + 2])
+def test_two_million_counts_are_binomial(seq_len: int) -> None:
+    """Each token's count in 2,000,000 sequences is Binomial(T - 1, p): chi-squared over cells of about 1/40.
+
+    Five tokens at level 1e-5, so a false alarm in 5e-5 of the seeds.  The sampler of long sequences inverts small means
+    and rejects above; the third token is where a rejection that is slightly wrong shows most.
+    """
+    p, length, num = np.array([0.5, 0.004, 0.0095, 0.3, 0.1865]), seq_len - 1, 2_000_000
+    classes = ss.SequenceClasses.from_supports(
+        tokens=[[0, 1, 2, 3, 4]], probs=[p], query=[0], next_token=[1], vocab_size=5
+    )
+    counts, _ = ss.sample_counts(classes, num=num, seq_len=seq_len, seed=11)
+    assert (counts.sum(1) == length).all()
+    for token, share in enumerate(p):
+        edges = np.unique(stats.binom.ppf(np.linspace(0, 1, 41)[1:-1], length, share))
+        cells = np.diff(np.concatenate([[0.0], stats.binom.cdf(edges, length, share), [1.0]]))
+        counted = np.bincount(np.searchsorted(edges, counts[:, token]), minlength=len(cells))
+        assert stats.chisquare(counted, cells * num).pvalue > 1e-5, token
+
+
 def test_classes_are_drawn_with_their_weights() -> None:
     """Chi-squared on 50,000 classes: level 1e-3."""
     weights = np.array([0.6, 0.3, 0.1])

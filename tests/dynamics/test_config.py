@@ -34,10 +34,7 @@ def test_a_file_says_what_sweep_is_asked(tmp_path) -> None:
     assert outcome["seeds"] == [0, 1, 2]
     assert outcome["batch_size"] == [None, 8]
     assert outcome["seq_len"] == math.inf
-    result = ss.sweep(classes, outcome)
-    other = ss.sweep(classes, outcome, lr_y=[3.0], seeds=0)  # what is given beside a file takes precedence
-    assert other["lr_y"].values.tolist() == [3.0]
-    assert other.sizes["seed"] == 1
+    result = ss.sweep(classes, **outcome)
     assert result["status"].dims == ("classes", "batch_size", "lr_z", "lr_y_over_lr_z", "seed")
     assert result["status"].shape == (2, 2, 2, 2, 3)
     assert result["batch_size"].values.tolist() == [None, 8]
@@ -58,7 +55,7 @@ def test_one_setting_keeps_its_name(tmp_path) -> None:
         (tmp_path / "sweep.toml").write_text(f"classes = {name}\n{text}")
         classes, options = ss.read_sweep(tmp_path / "sweep.toml")
         assert classes == {"syn-small": ss.syn_small()}
-        assert ss.sweep(classes, options)["classes"].values.tolist() == ["syn-small"]
+        assert ss.sweep(classes, **options)["classes"].values.tolist() == ["syn-small"]
         assert ss.read_experiment(tmp_path / "sweep.toml")[0] == ss.syn_small()
 
 
@@ -151,9 +148,10 @@ def test_files_that_cannot_be_used(tmp_path, read: Callable[[Path], object], tex
 
 def test_options_files_and_commands_say_the_same(tmp_path) -> None:
     options = ss.FlowOptions(lr_y=1.0, lr_z=1.0, times=(1.0, 1e3))
-    by_object = ss.sweep("syn-small", options, lr_z=[0.5, 1.0])
+    by_object = ss.sweep("syn-small", **{**vars(options), "lr_z": [0.5, 1.0]})
     (tmp_path / "flows.toml").write_text('classes = "syn-small"\nlr_y = 1\nlr_z = [0.5, 1]\ntimes = "log:1:1e3:2"\n')
-    by_file = ss.sweep(*ss.read_sweep(tmp_path / "flows.toml"))
+    classes, written = ss.read_sweep(tmp_path / "flows.toml")
+    by_file = ss.sweep(classes, **written)
     np.testing.assert_array_equal(by_object["loss"], by_file["loss"].isel(classes=0))
     flags = ["--classes", "syn-small", "--lr-y", "1", "--lr-z", "0.5,1", "--times", "1,1e3"]
     for command in (["--config", "flows.toml"], flags, ["--preset", "single-common", *flags]):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap.dynamics import tensor_engine
 from scansnap.dynamics.kernel_engine import KernelEngine
+from scansnap.dynamics.task import flow_task, train_task
 from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.validation.options import option
 from tests.dynamics.reference import Given, bucketed, decoder_of, engine_of, logits_of, relative
@@ -206,12 +207,12 @@ class MoreFlowOptions(ss.FlowOptions):
 def test_an_option_that_nothing_implements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine hands on what it does not know, and the last one refuses it: nothing is ignored."""
     rates: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0}
-    assert ss.train("syn-small", MoreOptions(**rates, steps=1)).sizes["step"] == 2
+    train_task(ss.syn_small(), MoreOptions(**rates, steps=1))
     with pytest.raises(ss.InputError, match="pull is given, which no engine implements"):
-        ss.train("syn-small", MoreOptions(**rates, steps=1, pull=0.5))
+        train_task(ss.syn_small(), MoreOptions(**rates, steps=1, pull=0.5))
     with pytest.raises(ss.InputError, match="pull is given, which the flow does not implement"):
-        ss.flow("syn-small", MoreFlowOptions(**rates, times=[1.0], pull=0.5))
-    monkeypatch.setattr(tensor_engine, "KNOWN", tensor_engine.KNOWN - {"clip"})
+        flow_task(ss.syn_small(), MoreFlowOptions(**rates, times=[1.0], pull=0.5))
+    monkeypatch.setattr(tensor_engine, "TENSOR_OPTIONS", tensor_engine.TENSOR_OPTIONS - {"clip"})
     with pytest.raises(ss.InputError, match="clip is given, which no engine implements"):
         ss.train("reversal", lr_theta=1.0, steps=1, clip=1.0)
     assert ss.train("syn-small", **rates, steps=1, clip=1.0).sizes["step"] == 2  # the kernel knows it

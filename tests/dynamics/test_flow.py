@@ -151,7 +151,7 @@ def test_against_an_explicit_method(rates: tuple[float, float], init: str) -> No
     beginning = np.concatenate([start.decoder[0].ravel(), start.attention_logits[0].ravel()])
     times = np.log1p(options.times)
     exact = solve_ivp(slope, (0, times[-1]), beginning, "DOP853", times, rtol=1e-12, atol=1e-14).y.T
-    flowed = ss.flow(classes, options)
+    flowed = ss.flow(classes, **vars(options))
     logits = flowed["attention_logits"].values[0, :, 0, 0].reshape(3, -1)
     decoder = start.layout.expand_decoder(exact[:, :entries].reshape(3, *shapes[0]))[:, 0]
     assert np.abs(logits - exact[:, entries:]).max() < 1e-7

@@ -292,17 +292,20 @@ def test_classes_must_be_classes(classes: Any) -> None:
         ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[1])
 
 
-def test_options_are_one_object_or_flat() -> None:
+def test_options_are_given_by_name() -> None:
     options = ss.TrainOptions(**BASE)
-    assert same(ss.train("syn-small", options), ss.train("syn-small", **BASE))
+    assert same(ss.train("syn-small", **vars(options)), ss.train("syn-small", **BASE))
     assert ss.TrainOptions(lr_y=1, lr_z=1, steps=7, record_every=None).record_steps.tolist() == [0, 7]
     for ask, message in [
-        (lambda: ss.train("syn-small", options, steps=3), "^steps is given beside TrainOptions: change the options"),
-        (lambda: ss.train("syn-small", {"steps": 3}), "^options is dict: give TrainOptions, or every option by its"),
+        (lambda: ss.train("syn-small", options), r"^train takes options by name: give \*\*vars\(options\) in place"),
+        (
+            lambda: ss.sweep("syn-small", options, lr_z=[1, 2]),
+            r"^sweep takes options by name: give \*\*vars\(options\)",
+        ),
         (lambda: ss.train("syn-small", lr_y=1.0), r"^lr_z, steps must be given\.$"),
-        (lambda: ss.train("syn-small"), r"^options is missing: give TrainOptions, or every option by its name\.$"),
+        (lambda: ss.train("syn-small"), r"^lr_y, lr_z, steps must be given\.$"),
         (lambda: ss.train("syn-small", **BASE, stesp=3), "^unknown option 'stesp': did you mean 'steps'"),
-        (lambda: ss.flow("syn-small", options), "^options is TrainOptions: give FlowOptions"),
+        (lambda: ss.flow("syn-small", **vars(options)), "^unknown option 'steps'"),
     ]:
         with pytest.raises(ss.InputError, match=message):
             ask()

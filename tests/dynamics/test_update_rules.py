@@ -195,9 +195,9 @@ def test_compiled_code_refuses_settings_that_it_does_not_know(monkeypatch: pytes
 
 def test_the_basic_kernel_takes_plain_steps_alone() -> None:
     """It compiles momentum and nothing else of a rule: any other setting, also a new one, needs the whole kernel."""
-    plain = kernel.Rule(kernel.SGD, 0.9, *[0.0] * (len(kernel.Rule._fields) - 2))
+    plain = kernel_data.Rule(kernel.SGD, 0.9, *[0.0] * (len(kernel_data.Rule._fields) - 2))
     assert kernel_data.has_plain_steps(plain)
-    for name in set(kernel.Rule._fields) - {"momentum"}:
+    for name in set(kernel_data.Rule._fields) - {"momentum"}:
         assert not kernel_data.has_plain_steps(plain._replace(**{name: 1}))
 
 

@@ -16,7 +16,7 @@ from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics.grid import cells, make_grid
 from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from scansnap.monitor.compare import compare_runs
-from scansnap.monitor.verdict_rules import ROUNDED
+from scansnap.monitor.verdict_rules import EXPLODED_LOGIT
 from scansnap.monitor.verdicts import count_verdicts
 from tests.faults.hurry import hurry
 from tests.faults.works import OPTIONS
@@ -156,7 +156,7 @@ def test_the_mean_of_a_negative_quantity_is_negative() -> None:
 @pytest.mark.parametrize(("lengths", "explodes"), [(0.9, True), (1.1, False)])
 def test_logits_explode_if_they_reach_the_limit_within_the_length_of_the_run(lengths: float, explodes: bool) -> None:
     steps, last = np.arange(21) * 50, 40.0
-    logits = last * (ROUNDED / last) ** ((steps - steps[-1]) / (lengths * steps[-1]))
+    logits = last * (EXPLODED_LOGIT / last) ** ((steps - steps[-1]) / (lengths * steps[-1]))
     snapshots = [
         snapshot(int(step), even(4)[None, None], logit=logit) for step, logit in zip(steps, logits, strict=True)
     ]

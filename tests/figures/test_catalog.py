@@ -54,7 +54,9 @@ def test_the_catalog_has_every_figure() -> None:
     modules = [path for path in folder.rglob("*.py") if re.search(r"^FIGURE\w* = ", path.read_text(), re.MULTILINE)]
     names = {".".join(path.relative_to(folder).with_suffix("").parts) for path in modules}
     assert names == set(catalog.MODULES.values())
-    assert [catalog.recipe(name).name for name in catalog.MODULES] == list(catalog.MODULES)
+    others = {"joma", "reversal", "selection", "next_token", "sinks"}
+    assert set(catalog.own_paper_recipes()) == others
+    assert [catalog.recipe(name).name for name in (*catalog.MODULES, *others)] == [*catalog.MODULES, *others]
 
 
 def test_a_figure_from_python() -> None:
@@ -80,7 +82,7 @@ def test_refusals(tmp_path) -> None:
     (tmp_path / "empty.py").write_text("")
     recipe = catalog.recipe("9")
     for message, call in {
-        "unknown figure '99': ": lambda: catalog.recipe("99"),
+        "unknown figure '99': choose one of 2, .*, joma, ": lambda: catalog.recipe("99"),
         "num_seeds is 1: give a whole number from 2 to 10,000": lambda: catalog.recipe("2").prepare(num_seeds=1),
         "cannot write": lambda: catalog.save_picture(recipe.draw(recipe.prepare()), tmp_path / "file" / "x.png"),
         "the name of a figure is 'a/b': use letters": lambda: replace(recipe, name="a/b"),

@@ -89,7 +89,9 @@ def test_recall_by_hand(runs) -> None:
 
 
 def test_a_cell_of_syn_medium_is_a_run_of_train(runs) -> None:
-    alone = ss.train(ss.syn_medium(num_query=5), replace(SYN_MEDIUM, lr_y=10.0, lr_z=2.0, seeds=4)).isel(step=-1)
+    alone = ss.train(ss.syn_medium(num_query=5), **vars(replace(SYN_MEDIUM, lr_y=10.0, lr_z=2.0, seeds=4))).isel(
+        step=-1
+    )
     cell = runs.sel(num_query=5, lr_z=2.0, lr_y_over_lr_z=5.0, seed=4)
     assert float(cell["entropy"]) == float(alone["entropy"].mean())
     assert np.array_equal(cell["attention"].values[7], alone["attention"].values[0, 0, 0, 7, 80:90])

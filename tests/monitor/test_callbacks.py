@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import scansnap as ss
 from scansnap.monitor.store import read_snapshots
-from scansnap.monitor.watch import WatchOptions
 from tests.monitor.small_models import GPT
 
 IDS = torch.randint(0, 20, (24, 16), generator=torch.Generator().manual_seed(0))
@@ -191,7 +190,14 @@ def test_the_documentation_names_the_oldest_versions_that_are_tested() -> None:
     assert all(f"{name} from {version} on" in page for name, version in pinned)
 
 
-def test_callbacks_take_what_a_watch_takes() -> None:
-    """`WatchOptions` lists the keyword arguments of `watch` besides the probe."""
-    keywords = inspect.signature(ss.watch).parameters.keys() - {"model", "probe"}
-    assert WatchOptions.__annotations__.keys() == keywords
+@pytest.mark.parametrize("callback", ["TrainerWatch", "LightningWatch"])
+def test_callbacks_take_what_a_watch_takes(callback: str) -> None:
+    pytest.importorskip({"TrainerWatch": "transformers", "LightningWatch": "lightning"}[callback])
+    kind = getattr(ss, callback)
+    assert [*inspect.signature(kind).parameters.values()] == [*inspect.signature(ss.watch).parameters.values()][1:]
+    with pytest.raises(ss.InputError, match="every is 0"):
+        kind(probe=IDS[:2], every=0)
+    with pytest.raises(ss.InputError, match="unknown option 'evry': did you mean 'every'"):
+        kind(probe=IDS[:2], evry=2)
+    with pytest.raises(ss.InputError, match="probe must be given"):
+        kind()

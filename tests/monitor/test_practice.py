@@ -72,7 +72,6 @@ def test_a_snapshot_follows_the_model_to_another_device(monkeypatch: pytest.Monk
     for _ in range(2):
         watch.step()
     snapshots = watch.dataset
-    assert watch._taker.probe.device == torch.device("cpu", 0)
     for name in ("entropy", "prefix_matching", "pattern"):
         np.testing.assert_allclose(snapshots[name], snapshots[name].values[[0, 0, 0]], rtol=1e-6)
     assert np.isnan(snapshots["moved"]).all(("layer", "head")).values.tolist() == [True, True, False]
@@ -119,10 +118,13 @@ class OfBatch(nn.Module):
 
     def __init__(self, read: Callable[[Any], Tensor]) -> None:
         super().__init__()
-        self.inner, self._read = model(), read
+        self.inner, self._read, self.most = model(), read, 99
 
     def forward(self, batch: Any) -> Tensor:
-        return self.inner(self._read(batch))
+        tokens = self._read(batch)
+        if len(tokens) > self.most:
+            raise torch.OutOfMemoryError
+        return self.inner(tokens)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +139,12 @@ class OfBatch(nn.Module):
 )
 def test_batches_that_hold_their_tensors(batch: Any, read: Callable[[Any], Tensor]) -> None:
     """They are copied, described, and shown with repeated tokens and in pieces as tensors are."""
-    watch = ss.watch(OfBatch(read), probe=(batch,), rows=None, every=1, errors="raise")
+    watched = OfBatch(read)
+    watch = ss.watch(watched, probe=(batch,), rows=None, every=1, errors="raise")
     tensor = read(batch)
     before = tensor.clone()
     tensor.zero_()  # the loop writes its next batch there
-    watch._taker._max_windows = 2
+    watched.most = 2
     watch.step()
     tensor.copy_(before)
     assert watch.dataset.attrs["probe"].endswith("of 3 x 12")

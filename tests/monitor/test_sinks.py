@@ -26,7 +26,7 @@ def test_numbers_of_a_snapshot() -> None:
     weights = np.stack([np.stack([even(8), first(8, 0.9)]), np.stack([even(8), even(8)])])
     once = snapshot(0, weights)
     once["entropy"][0, 1, 1] = np.nan  # a layer with fewer heads
-    numbers = sinks.numbers(once)
+    numbers = sinks.head_metrics(once)
     assert numbers["entropy/layer_00"] == pytest.approx(float(once["entropy"][0, 0].mean()))
     assert numbers["entropy/layer_00_max"] == float(once["entropy"][0, 0].max())
     assert numbers["entropy/layer_00_min"] == float(once["entropy"][0, 0].min())
@@ -35,8 +35,8 @@ def test_numbers_of_a_snapshot() -> None:
     assert numbers["heads/collapsed"] == 0
     assert "moved/layer_00" not in numbers  # nothing is before the first snapshot
     assert "heads/frozen" not in numbers
-    assert "heads/collapsed" not in sinks.numbers(once.drop_vars("top_1"))  # it cannot be judged
-    assert sinks.numbers(missing(once, 10, "out of memory")) == {"snapshots/missing": 1}
+    assert "heads/collapsed" not in sinks.head_metrics(once.drop_vars("top_1"))  # it cannot be judged
+    assert sinks.head_metrics(missing(once, 10, "out of memory")) == {"snapshots/missing": 1}
 
 
 def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
@@ -51,7 +51,7 @@ def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
             watch.step()
     expected: dict[int, dict[str, float]] = {}
     for i, step in enumerate(watch.dataset["step"].values.tolist()):
-        told = sinks.numbers(watch.dataset.isel(step=slice(i + 1)))
+        told = sinks.head_metrics(watch.dataset.isel(step=slice(i + 1)))
         expected[step] = {f"attention/{name}": value for name, value in told.items()}
     assert list(expected) == [0, 10, 20]
     return expected

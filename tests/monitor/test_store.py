@@ -17,7 +17,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.monitor import store
-from scansnap.monitor.store import BLOCK, SnapshotStore, read_snapshots
+from scansnap.monitor.store import BLOCK_SIZE, SnapshotStore, read_snapshots
 from scansnap.storage.folder import CheckedFolder
 from scansnap.storage.provenance import RESULT_FORMAT
 from tests.monitor.given_attention import join, missing, series, softmax
@@ -42,13 +42,13 @@ def write(path: Path, parts: list[xr.Dataset]) -> None:
 
 def test_it_opens_with_plain_xarray(tmp_path) -> None:
     """Over the border of a block, with a missing snapshot; plain readers find the last block when it is closed."""
-    parts = snapshots(BLOCK + 3)
+    parts = snapshots(BLOCK_SIZE + 3)
     parts[5] = missing(parts[0], 50, "out of memory")
     file = SnapshotStore(tmp_path / "a.zarr")
     for part in parts:
         file.append(part)
     expected = join(parts)
-    assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected.isel(step=slice(BLOCK)))
+    assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected.isel(step=slice(BLOCK_SIZE)))
     assert read_snapshots(tmp_path / "a.zarr").load().equals(expected)
     file.close()
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected)
@@ -59,7 +59,7 @@ def test_it_opens_with_plain_xarray(tmp_path) -> None:
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 5])
 def test_it_goes_on_where_it_was(tmp_path, monkeypatch, stop: int) -> None:
-    monkeypatch.setattr(store, "BLOCK", 4)
+    monkeypatch.setattr(store, "BLOCK_SIZE", 4)
     parts = snapshots(7)
     write(tmp_path / "a.zarr", parts[:stop])
     file = SnapshotStore(tmp_path / "a.zarr")
@@ -158,7 +158,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
     while not finished:
         path = shutil.copytree(tmp_path / "a.zarr", tmp_path / f"{cuts}.zarr")
         file = SnapshotStore(path)
-        monkeypatch.setattr(store, "BLOCK", block - 1)
+        monkeypatch.setattr(store, "BLOCK_SIZE", block - 1)
         Cut(monkeypatch, cuts)
         try:
             file.append(parts[1])
@@ -166,7 +166,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
         except Killed:
             pass
         monkeypatch.undo()
-        file._folder._lock.release()  # as the system does
+        file._folder.unlock()  # as the system does
         seen = read_snapshots(path).load()
         assert seen.equals(join(parts[: seen.sizes["step"]]))
         again = SnapshotStore(path)

@@ -6,10 +6,11 @@ import re
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
+from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, head_verdict, rescale_weight
 from scansnap.monitor.verdicts import HeadVerdict, by_kind, headline, judge_heads, unjudged_verdicts
 from tests.monitor.given_attention import (
     Weights,
@@ -53,7 +54,7 @@ def test_one_hot_rows_are_a_collapse_unless_they_have_a_name(length: int) -> Non
     key = rng.integers(0, np.arange(1, length + 1))
     for weight, holds in ((0.96, True), (0.90, False)):
         once = snapshot(0, heads(anywhere(length, weight, np.random.default_rng(key[-1]))))
-        sharp = float(beyond_even(once["top_1"].values, once["even_weight"].values).item())
+        sharp = float(rescale_weight(once["top_1"].values, once["even_weight"].values).item())
         assert sharp == pytest.approx(weight, abs=0.01)
         assert ("collapsed" in names(once)) == holds
     assert "collapsed" not in names(snapshot(0, heads(anywhere(length, 0.99, rng)), prefix=0.9))
@@ -283,7 +284,12 @@ def test_random_heads_raise_no_alarm() -> None:
 def test_one_key_has_no_share() -> None:
     """Where a row has one key only, all weight on it says nothing."""
     with np.errstate(all="raise"):
-        assert np.isnan(beyond_even(np.ones(2), np.ones(2))).all()
+        assert np.isnan(rescale_weight(np.ones(2), np.ones(2))).all()
+
+
+def test_verdicts_need_only_what_is_recorded_without_asking() -> None:
+    watch = ss.watch(torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), probe=torch.randn(2, 6, 8))
+    assert unjudged_verdicts(watch.dataset) == {}
 
 
 def test_a_users_verdict() -> None:

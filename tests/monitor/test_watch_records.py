@@ -34,11 +34,10 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
     begin.close()
     with pytest.warns(UserWarning, match=r"holds steps 0 to 2, and .* give start= with its step if that is not 2\."):
         again = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr")
-    again._step = 3  # the first watch took a snapshot at step 2 and was stopped at step 3
-    for _ in range(3):
+    for step in (4, 5, 6):  # the first watch took a snapshot at step 2 and was stopped at step 3
         train(model, 1)
         whole.step()
-        again.step()
+        again.step(step)
     assert again.dataset["step"].values.tolist() == [0, 2, 4, 6]
     assert again.continues_from == 2
     assert repr(again).endswith("continued from step 2>")

@@ -137,7 +137,7 @@ def test_sentences(first: list[float], last: list[float], kinds: str, sentence: 
 
 def test_a_real_run_scans_and_snaps() -> None:
     experiment = ss.PUBLISHED["syn-small"]
-    facts = summarize(ss.train(experiment.classes, experiment.options))[0]
+    facts = summarize(ss.train(experiment.classes, **vars(experiment.options)))[0]
     assert 2 <= facts["scan_step"] <= 10
     assert 30 <= facts["snap_step"] <= 40
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
@@ -189,7 +189,7 @@ def test_favored_entropy_is_distinct_entropy_where_distinct_tokens_are_favored()
     np.testing.assert_array_equal(ss.measure.favored_entropy(run), ss.measure.distinct_entropy(run))
     one_class = run.isel({"class": [2]})
     assert (ss.measure.favored(one_class).values == (ss.measure.distinctness(one_class).values == 1)).all()
-    with pytest.raises(ss.InputError, match="does not say its classes"):
+    with pytest.raises(ss.InputError, match="does not name its classes"):
         ss.measure.favored(run.drop_attrs())
     grid = ss.sweep("syn-small", lr_y=[1, 2], lr_z=1, steps=2, record=["attention"])
     assert ss.measure.favored_entropy(grid).notnull().all()

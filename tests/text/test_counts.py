@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import scansnap as ss
 from scansnap.text import counts
@@ -172,20 +173,47 @@ def test_words_of_one_passage_are_left_out() -> None:
     assert "w7" not in words["word"]
 
 
-def test_by_chance_is_what_unrelated_words_have() -> None:
-    """Against 4,000 draws: the mean of D has a standard error of about 1%, so 4% is four of them."""
-    rng = np.random.default_rng(0)
-    probs = rng.dirichlet(np.full(50, 0.3))
+def test_next_words_are_those_that_a_word_makes_more_likely() -> None:
+    """After w3 come w6 and w7 more often than usual, in this order, and w5 less often."""
+    corpus = corpus_of(10, train=[2, 9, 5] * 60 + [3, 9, 6] * 40 + [3, 9, 7] * 20 + [3, 9, 5] * 10)
+    words = ss.context_words(corpus, "w9", window=2).set_index(token="word").sel(token="w3")
+    assert words["next_word"].values.tolist() == ["w6", "w7", ""]
+    np.testing.assert_allclose(words["next_share"], [4 / 7, 2 / 7, np.nan])
+    np.testing.assert_allclose(words["usual_share"], [40 / 130, 20 / 130, np.nan])
+
+
+def expected_distinctness(probs: np.ndarray, occurrences: int) -> float:
+    """E[D] from the distribution of each count, which is binomial."""
+    k = np.arange(1, occurrences + 1)
+    terms = [stats.binom.pmf(k, occurrences, p) @ (k / occurrences * np.log(k / (occurrences * p))) for p in probs]
+    return float(np.sum(terms))
+
+
+@pytest.mark.parametrize(
+    ("probs", "error"),
+    [(np.random.default_rng(0).dirichlet(np.full(50, 0.3)), 0.005), (np.array([0.7, 0.2, 0.1]), 0.05)],
+)
+def test_by_chance_is_what_unrelated_words_have(probs: np.ndarray, error: float) -> None:
+    """The variance of a count that is nearly Poisson is what makes the difference for few next words."""
     for occurrences in (1, 2, 5, 40, 1000):
-        draws = rng.multinomial(occurrences, probs, size=4000) / occurrences
-        with np.errstate(divide="ignore", invalid="ignore"):
-            divergence = np.nansum(draws * np.log(draws / probs), axis=1)
-        (expected,) = chance_distinctness(probs, np.array([occurrences]))
-        assert expected == pytest.approx(divergence.mean(), rel=0.04), occurrences
+        (approximate,) = chance_distinctness(probs, np.array([occurrences]))
+        assert approximate == pytest.approx(expected_distinctness(probs, occurrences), rel=error), occurrences
     several = chance_distinctness(probs, np.array([5, 40, 77, 1000]))
     assert (np.diff(several) < 0).all()
     assert several[1] == pytest.approx(chance_distinctness(probs, np.array([40]))[0], rel=0.02)
     np.testing.assert_allclose(chance_distinctness(np.array([1.0, 0.0]), np.array([1, 3, 5000])), 0, atol=0.02)
+
+
+def test_the_page_gives_the_numbers_of_the_example(example: Corpus) -> None:
+    """docs/text.md and its words on hunter and forest."""
+    words = ss.context_words(example, "the")
+    hunter = words.set_index(token="word").sel(token="hunter")
+    assert words["word"].values[0] == "hunter"
+    assert hunter["next_word"].values.tolist() == ["forest", "tree", "hunter"]
+    assert (round(hunter["next_share"][0].item(), 2), round(hunter["usual_share"][0].item(), 3)) == (0.29, 0.017)
+    stop = words.set_index(token="word").sel(token=".")
+    assert not stop["is_distinct"]
+    assert stop["count"] == words["count"].max()
 
 
 def test_what_cannot_be_counted_is_refused_in_a_sentence(example: Corpus) -> None:

@@ -28,7 +28,7 @@ def model_and_windows(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
 
 def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> None:
     monkeypatch.setitem(
-        module.AT_ONCE, "cpu", 3 * 7 * (2 * 7 + 3 * 12)
+        module.NUMBERS_AT_ONCE, "cpu", 3 * 7 * (2 * 7 + 3 * 12)
     )  # three windows at once, which do not divide their number
     model, windows = model_and_windows(corpus)
     means = AttentionMeasurement(model, windows).measure()

@@ -259,6 +259,14 @@ def test_anything_but_a_corpus_is_refused() -> None:
         ss.train_text("wikitext-2")  # type: ignore[arg-type]
 
 
+def test_an_options_object_is_given_by_name(corpus: Corpus) -> None:
+    options = ss.TextOptions(steps=1, **SMALL)
+    assert ss.train_text(corpus, **vars(options))["step"].values.tolist() == [0, 1]
+    for function in (ss.train_text, ss.text_training):
+        with pytest.raises(InputError, match=r"takes options by name: give \*\*vars\(options\)"):
+            function(corpus, options)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_missing_gpu_is_reported(corpus: Corpus) -> None:
     with pytest.raises(InputError, match="finds no CUDA device"):

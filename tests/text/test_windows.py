@@ -25,7 +25,7 @@ def test_windows_cover_the_text_in_order() -> None:
 
 
 def test_windows_of_a_long_text_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scansnap.text.windows.MOST_TOKENS", 100)
+    monkeypatch.setattr("scansnap.text.windows.MEASURED_TOKENS", 100)
     windows = consecutive(np.arange(1000), 10)
     assert windows.shape == (10, 11)
     assert (np.diff(windows) == 1).all()

@@ -180,15 +180,13 @@ def test_a_signature_and_a_docstring_hold_every_option() -> None:
         {options}
         """
 
-    describe_options(serve, Heat, more="table : int\n    Where.")
+    describe_options(serve, Heat)
     full = inspect.signature(serve)
     assert list(full.parameters) == ["guest", "degrees", "fan", "table"]
     assert full.parameters["degrees"].default is inspect.Parameter.empty
     assert full.parameters["fan"].default is False
     assert full.parameters["fan"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert serve.__doc__ == (
-        "Serve.\n\ndegrees : int\n    How hot.\nfan : bool\n    Whether air moves.\ntable : int\n    Where."
-    )
+    assert serve.__doc__ == ("Serve.\n\ndegrees : int\n    How hot.\nfan : bool\n    Whether air moves.")
 
 
 @pytest.mark.parametrize("value", [None, 3, 0.5, True, "word", [1, None], [[None], "x"], {"a": None, "b": [None, 2]}])

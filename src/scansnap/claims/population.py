@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,14 @@ class PopulationState:
         compact = np.zeros((1, len(self.decoder), len(layout.multiplicity)))
         compact[0, :, : layout.num_columns] = self.decoder[:, first_token]
         start = Start(layout, compact, self.attention_logits[None], np.zeros(layout.num_rows), None)
-        gradient: DecoderGradient = "modified" if modified else "true"
-        rates: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": None, "seq_len": math.inf}
-        options = TrainOptions(**rates, steps=1, decoder_gradient=gradient)
-        return first_gradient(YZTraining(self.classes, options), start)
+        return first_gradient(_expected_update(self.classes, "modified" if modified else "true"), start)
+
+
+@lru_cache(maxsize=8)
+def _expected_update(classes: SequenceClasses, gradient: DecoderGradient) -> YZTraining:
+    """One expected update at unit rates."""
+    rates: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": None, "seq_len": math.inf}
+    return YZTraining(classes, TrainOptions(**rates, steps=1, decoder_gradient=gradient))
 
 
 def trajectory(

@@ -22,8 +22,8 @@ def figure(
     name: Annotated[
         str,
         Argument(
-            f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or of another paper, by the name of its "
-            "system (scansnap systems); or, with --from, the name of a figure in that file."
+            f"The figure's number in the paper: {', '.join(catalog.NUMBERED)}; or the name of another paper's figure "
+            "(an unknown name lists all); or, with --from, the name of a figure in that file."
         ),
     ],
     file: Annotated[

@@ -15,7 +15,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, flag_name
 from scansnap.cli.system import SystemChoice, SystemRates, choose_system, presets
-from scansnap.data.named_classes import NAMED, named_classes
+from scansnap.data.named_classes import NAMED_CLASSES, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TimesType
 from scansnap.dynamics.published import FIRST, PUBLISHED, Experiment
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 PRESET = Flag("A published setting; the names are at the end.")
-CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
+CLASSES_HELP = f"{', '.join(NAMED_CLASSES)}, or a .toml or .json file"
 CLASSES = Flag(f"Sequence classes, by name or from a file: {CLASSES_HELP}.")
 CONFIG = Flag("A .toml file with the same options; flags override it.")
 PUBLISHED_PRESETS = {"Presets": {name: experiment.about for name, experiment in PUBLISHED.items()}}
@@ -197,7 +197,7 @@ def find_preset(name: str) -> Experiment:
 
 def find_classes(name: str) -> DataSource:
     """The data with this name, of a published setting, or from a file."""
-    return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED else named_classes(name)
+    return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED_CLASSES else named_classes(name)
 
 
 def drop_foreign_momentum(stated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

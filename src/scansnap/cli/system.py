@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
+from functools import cache
 from typing import Annotated, Any
 
 from scansnap.cli import common
@@ -48,8 +49,13 @@ SystemRates = _rates()
 
 def presets() -> dict[str, tuple[str, Preset]]:
     """The presets of all systems by name, each with the name of its system; the first of one name counts."""
+    return _first_presets(tuple(name for name in SYSTEMS if name not in OWN_SYSTEMS))
+
+
+@cache
+def _first_presets(further: tuple[str, ...]) -> dict[str, tuple[str, Preset]]:
     collected = _presets_of(OWN_SYSTEMS)
-    for preset, stated in _presets_of(name for name in SYSTEMS if name not in OWN_SYSTEMS).items():
+    for preset, stated in _presets_of(further).items():
         if preset in PUBLISHED or preset in collected:
             words = f"the preset {preset} of {stated[0]} is left out: the name exists already."
             warnings.warn(words, PaperWarning, stacklevel=2)

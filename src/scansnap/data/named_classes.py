@@ -36,19 +36,19 @@ from scansnap.validation.argument_types import ArgumentType
 from scansnap.validation.user_code import Registry
 from scansnap.validation.validate import validated
 
-NAMED: Registry[DataSource] = Registry("class setting", "draw")
+NAMED_CLASSES: Registry[DataSource] = Registry("class setting", "draw")
 """Data by name: `train(name, ...)` and `--classes`.
 
->>> "syn-small" in ss.NAMED, "single-common" in ss.NAMED
+>>> "syn-small" in ss.NAMED_CLASSES, "single-common" in ss.NAMED_CLASSES
 (True, True)
 """
 
-NAMED.register("syn-small")(syn_small)
+NAMED_CLASSES.register("syn-small")(syn_small)
 for queries in (1, 3, 5, 10):
-    NAMED.register(f"syn-medium-{queries}")(partial(syn_medium, num_query=queries))
-NAMED.register("single-common")(single_common)
-NAMED.register("local-common")(local_common)
-NAMED.register("near-distinct")(near_distinct)
+    NAMED_CLASSES.register(f"syn-medium-{queries}")(partial(syn_medium, num_query=queries))
+NAMED_CLASSES.register("single-common")(single_common)
+NAMED_CLASSES.register("local-common")(local_common)
+NAMED_CLASSES.register("near-distinct")(near_distinct)
 
 
 @validated
@@ -60,9 +60,9 @@ def named_classes(name: str, folder: Path | None = None) -> DataSource:
     """
     if Path(name).suffix in SUFFIXES:
         return read_classes((folder or Path()) / name)
-    if name not in NAMED:
-        raise unknown("class setting", name, [*NAMED, "a .toml or .json file"])
-    return NAMED.member(name)
+    if name not in NAMED_CLASSES:
+        raise unknown("class setting", name, [*NAMED_CLASSES, "a .toml or .json file"])
+    return NAMED_CLASSES.member(name)
 
 
 @dataclass(frozen=True)
@@ -178,29 +178,46 @@ def classes_from_mapping(content: object) -> SequenceClasses:
     if not isinstance(content, Mapping):
         raise InputError("the classes file must hold the keys vocab_size and class at its top level.")
     _check_keys(content, FILE_KEYS, required=("vocab_size", "class"), where="the classes file")
-    names = content.get("token_names")
+    names, entries, sizes = content.get("token_names"), content["class"], content.get("positions")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise InputError(f"token_names is {short_repr(names)}: give a list of names, one per token.")
-    ids = {name: i for i, name in enumerate(names)} if names else {}
-    if names and len(ids) != len(names):
-        ids = {}  # repeated names cannot stand for a token
+    _check_entries(entries)
+    if sizes is not None:
+        _check_buckets(sizes, entries)
+    ids = {name: i for i, name in enumerate(names or ())}
+    token = partial(_token_id, ids=ids if len(ids) == len(names or ()) else {})  # repeated names stand for no token
+    options: dict[str, Any] = {
+        "tokens": [[token(value) for value in entry["tokens"]] for entry in entries],
+        "query": [token(entry["query"]) for entry in entries],
+        "next_token": [token(entry["next_token"]) for entry in entries],
+        "vocab_size": content["vocab_size"],
+        "weights": [entry["weight"] for entry in entries] if "weight" in entries[0] else None,
+        "token_names": names,
+    }
+    if sizes is None:
+        return SequenceClasses.from_supports(probs=[entry["probs"] for entry in entries], **options)
+    parts = [
+        SequenceClasses.from_supports(probs=[entry["probs"][g] for entry in entries], **options)
+        for g in range(len(sizes))
+    ]
+    return PositionedClasses.from_parts(sizes=sizes, parts=parts)
 
-    def token(value: Any) -> int:
-        if isinstance(value, str):
-            if value not in ids:
-                raise (
-                    unknown("token name", value, ids)
-                    if ids
-                    else InputError(
-                        f"token '{value}' is a name, but the file has no token_names (or they repeat): give ids."
-                    )
-                )
+
+def _token_id(value: object, ids: Mapping[str, int]) -> int:
+    """The token that a file means by an id or a name."""
+    if isinstance(value, str):
+        if value in ids:
             return ids[value]
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(f"a token is {short_repr(value)}: give an id (a whole number) or a name.")
-        return value
+        if ids:
+            raise unknown("token name", value, ids)
+        raise InputError(f"token '{value}' is a name, but the file has no token_names (or they repeat): give ids.")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"a token is {short_repr(value)}: give an id (a whole number) or a name.")
+    return value
 
-    entries = content["class"]
+
+def _check_entries(entries: object) -> None:
+    """Refuse a list of classes without the keys of a class, or with weights for some classes only."""
     if not isinstance(entries, list) or not entries:
         raise InputError("class must be a list with one entry per sequence class.")
     for i, entry in enumerate(entries):
@@ -213,28 +230,15 @@ def classes_from_mapping(content: object) -> SequenceClasses:
     weighted = ["weight" in entry for entry in entries]
     if any(weighted) and not all(weighted):
         raise InputError(f"class {weighted.index(False)} has no weight but others do: give all classes one, or none.")
-    sizes = content.get("positions")
-    if sizes is not None:
-        if not isinstance(sizes, list):
-            raise InputError(f"positions is {short_repr(sizes)}: give the number of positions in each bucket.")
-        for i, entry in enumerate(entries):
-            if len(entry["probs"]) != len(sizes) or not all(isinstance(row, list) for row in entry["probs"]):
-                raise InputError(f"probs of class {i} must hold {len(sizes)} lists, one for each entry of positions.")
-    options: dict[str, Any] = {
-        "tokens": [[token(value) for value in entry["tokens"]] for entry in entries],
-        "query": [token(entry["query"]) for entry in entries],
-        "next_token": [token(entry["next_token"]) for entry in entries],
-        "vocab_size": content["vocab_size"],
-        "weights": [entry["weight"] for entry in entries] if all(weighted) else None,
-        "token_names": names,
-    }
-    if sizes is None:
-        return SequenceClasses.from_supports(probs=[entry["probs"] for entry in entries], **options)
-    parts = [
-        SequenceClasses.from_supports(probs=[entry["probs"][g] for entry in entries], **options)
-        for g in range(len(sizes))
-    ]
-    return PositionedClasses.from_parts(sizes=sizes, parts=parts)
+
+
+def _check_buckets(sizes: object, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse classes whose `probs` are not one list for each bucket of positions."""
+    if not isinstance(sizes, list):
+        raise InputError(f"positions is {short_repr(sizes)}: give the number of positions in each bucket.")
+    for i, entry in enumerate(entries):
+        if len(entry["probs"]) != len(sizes) or not all(isinstance(row, list) for row in entry["probs"]):
+            raise InputError(f"probs of class {i} must hold {len(sizes)} lists, one for each entry of positions.")
 
 
 def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], *, required: Sequence[str], where: str) -> None:

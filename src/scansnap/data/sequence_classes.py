@@ -401,7 +401,11 @@ def _sparse(probs: SparseRows) -> Any:
 
 def _ids(values: ArrayLike, what: str) -> IntArray:
     array = checks.float_array(values)
-    if array is None or array.ndim != 1 or not ((np.abs(array) <= checks.MOST) & (array == np.floor(array))).all():
+    if (
+        array is None
+        or array.ndim != 1
+        or not ((np.abs(array) <= checks.LARGEST_INTEGER) & (array == np.floor(array))).all()
+    ):
         raise InputError(f"{what} must be a list of token ids (whole numbers), not {short_repr(values)}.")
     return array.astype(np.int64)
 

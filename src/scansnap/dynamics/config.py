@@ -37,14 +37,16 @@ KEYS = ("classes", RATIO, *SWEPT, *(name for name in options_of(SweepExecution) 
 
 
 @validated
-def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
-    r"""The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`.
+def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, Any]]:
+    r"""The classes and the other arguments of `sweep` written in a file.
 
     >>> from pathlib import Path
     >>> _ = Path("sweep.toml").write_text('classes = "syn-small"\nlr_y = [1, 10]\nlr_z = 1\nsteps = 5\n')
     >>> classes, options = ss.read_sweep("sweep.toml")
     >>> sorted(options)
     ['lr_y', 'lr_z', 'steps']
+    >>> ss.sweep(classes, **options).sizes["lr_y"]
+    2
     """
     options = _read(Path(path))
     try:
@@ -59,7 +61,7 @@ def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, objec
 
 @validated
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
-    """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`.
+    """The classes and the options of `train` written in a file: `train(classes, **vars(options))`.
 
     >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
     >>> path = ss.write_experiment("syn-small", options, "read_experiment.toml")

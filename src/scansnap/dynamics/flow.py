@@ -18,19 +18,21 @@ import contextlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.dynamics.options import FlowingOptions, FlowOptions, Runs
-from scansnap.dynamics.task import FlowTask, Trained, as_system, flow_options, flow_task
+from scansnap.dynamics.task import FlowTask, Trained, flow_options, flow_task
 from scansnap.results.dataset import Recorder, run_dataset, run_variables
 from scansnap.runtime.machine import one_thread
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.provenance import attributes
 from scansnap.systems.quantity import Quantity
-from scansnap.validation.options import Call, options_or_kwargs
+from scansnap.validation.options import RunArguments, from_names, options_as_kwargs
+from scansnap.validation.validate import validated
 
 FloatArray = NDArray[np.float64]
 
@@ -42,12 +44,15 @@ SMALL_STATE = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowCall(FlowOptions, Call):
-    """A call of `flow` in its flat form."""
+class FlowArguments(FlowOptions, RunArguments):
+    """The keyword arguments of `flow`, for type checkers."""
 
 
-@options_or_kwargs(FlowOptions, FlowCall, choose=flow_options)
-def flow(classes: Trained, options: FlowingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+@options_as_kwargs(FlowArguments, FlowOptions, RunArguments)
+@validated
+def flow(
+    classes: Trained, *, store: str | Path | None = None, progress: bool | None = None, **kwargs: Any
+) -> xr.Dataset:
     """Integrate the population dynamics and return the state at each of `times`.
 
     One unit of time is one expected update; for (Y, Z) with batch size 1 at T -> infinity.  Arithmetic is float64.
@@ -70,7 +75,9 @@ def flow(classes: Trained, options: FlowingOptions, store: str | Path | None, pr
     >>> print(late["loss"].values.round(3))
     [[6.858 0.026 0.   ]]
     """
-    return flow_runs(flow_task(as_system(classes), options), options, options.runs, store, progress)
+    assert not isinstance(classes, str)  # the decorator has replaced names
+    options: Any = from_names(flow_options(classes), kwargs)
+    return flow_runs(flow_task(classes, options), options, options.runs, store, progress)
 
 
 def flow_runs(

@@ -167,7 +167,7 @@ class Shard:
 def run_shard(shard: Shard) -> Arrays:
     """Compute the shard's runs; return every variable (runs, records, ...) and the coordinates of their outcome."""
     method = shard.group.method
-    result = method.run(shard.group.system, shard.options(), progress=False)
+    result = method.run(shard.group.system, **vars(shard.options()), progress=False)
     return {str(name): result[name].values for name in (*result.data_vars, *method.outcome)}
 
 
@@ -258,49 +258,72 @@ def make_grid(systems: object, **options: object) -> Grid:
     named, axis_name = _named(systems)
     first = next(iter(named.values()))
     method, known = method_of(options, first)
-    is_yz = not isinstance(first, System)
-    options_class = method.options_of(first)
-    usual = {**method.defaults, "record": RECORDED if is_yz else ("loss",)}
-    values = {**defaults_of(options_class), **usual, **options}
-    if missing := [name for name in required_of(options_class) if name not in values and name != "lr_y"]:
-        needed = NEEDED if is_yz else f"a system, {', '.join(required_of(options_class))}"
-        raise InputError(f"{', '.join(missing)} must be given: a sweep needs {needed}.")
+    values = _with_defaults(method, first, options)
     run_axes = _run_axes(known, values)
-    swept = [name for name, option in known.items() if option.axis and name in values]
-    axes = {name: listed for name in swept if (listed := _axis(name, values[name], known)) is not None}
-    for name, listed in axes.items():
-        for value in listed:
-            known[name].type.check(name, value)
+    axes = _option_axes(known, values)
     every_axis: dict[str, Any] = {**axes, **run_axes}
-    for name, values_of_axis in every_axis.items():
-        labels = [str(label(known, name, value)) for value in values_of_axis]
-        if len(set(labels)) < len(labels):
+    labels = {name: [label(known, name, value) for value in listed] for name, listed in every_axis.items()}
+    for name, listed in labels.items():
+        if len({str(value) for value in listed}) < len(listed):
             raise InputError(f"{name} holds a value twice: give each value once, so that no run is counted twice.")
     count = len(named) * math.prod(map(len, every_axis.values()))
     if count > MOST_RUNS:
         raise InputError(f"the grid has {count:,} runs: a sweep may have up to {MOST_RUNS:,}.")
+    dimensions = {axis_name: np.array(list(named))} if axis_name else {}
+    dimensions |= {name: _coordinate(labels[name]) for name in axes}
     rates = {name: 0.0 for name, option in known.items() if isinstance(option.type, RatesType)}  # set by each shard
     shared = {**{name: value for name, value in values.items() if name not in axes}, **rates}
-    dimensions = {axis_name: np.array(list(named))} if axis_name else {}
-    dimensions |= {name: _coordinate([label(known, name, value) for value in listed]) for name, listed in axes.items()}
     groups: list[Group] = []
-    places = itertools.product(*(range(len(values)) for values in dimensions.values()))
+    places = np.ndindex(*(len(values) for values in dimensions.values()))
     for place, ((name, system), *cell) in zip(places, itertools.product(named.items(), *axes.values()), strict=True):
         own = method.options_of(system)(**{**shared, **dict(zip(axes, cell, strict=True))})
         if not isinstance(getattr(own, "init", ""), str):
             raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
         task = method.task(system, own)
         groups.append(Group(name, method, system, own, task, tuple(slice(i, i + 1) for i in place), run_axes))
-    code = {part: digest for group in groups for part, digest in group.options.to_dict().get("code", {}).items()}
-    described = {
-        **groups[0].options.to_dict(),
-        **({"code": code} if code else {}),
-        **{name: [known[name].type.plain(value) for value in listed] for name, listed in axes.items()},
-        **{name: listed.tolist() for name, listed in run_axes.items()},
-        "classes" if is_yz else "system": {name: system.fingerprint for name, system in named.items()},
-        "record": [quantity.name for quantity in groups[0].task.recorded],
+    plain = {name: [known[name].type.plain(value) for value in listed] for name, listed in axes.items()}
+    return Grid({**dimensions, **run_axes}, tuple(groups), _described(groups, plain))
+
+
+def _with_defaults(method: Method, system: System | DataSource, options: Mapping[str, object]) -> dict[str, Any]:
+    """The options with the defaults of a sweep; refuses a sweep that lacks one."""
+    is_yz, options_class = not isinstance(system, System), method.options_of(system)
+    values = {
+        **defaults_of(options_class),
+        **method.defaults,
+        "record": RECORDED if is_yz else ("loss",),
+        **options,
     }
-    return Grid({**dimensions, **run_axes}, tuple(groups), described)
+    if missing := [name for name in required_of(options_class) if name not in values and name != "lr_y"]:
+        needed = NEEDED if is_yz else f"a system, {', '.join(required_of(options_class))}"
+        raise InputError(f"{', '.join(missing)} must be given: a sweep needs {needed}.")
+    return values
+
+
+def _option_axes(known: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The options with several values, each of which is checked."""
+    swept = [name for name, option in known.items() if option.axis and name in values]
+    axes = {name: listed for name in swept if (listed := _axis(name, values[name], known)) is not None}
+    for name, listed in axes.items():
+        for value in listed:
+            known[name].type.check(name, value)
+    return axes
+
+
+def _described(groups: Sequence[Group], axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of a sweep as plain data."""
+    first = groups[0]
+    code = {part: digest for group in groups for part, digest in group.options.to_dict().get("code", {}).items()}
+    return {
+        **first.options.to_dict(),
+        **({"code": code} if code else {}),
+        **axes,
+        **{name: listed.tolist() for name, listed in first.axes.items()},
+        "system" if isinstance(first.system, System) else "classes": {
+            group.name: group.system.fingerprint for group in groups
+        },
+        "record": [quantity.name for quantity in first.task.recorded],
+    }
 
 
 def _run_axes(known: Mapping[str, Option], values: dict[str, Any]) -> dict[str, NDArray[Any]]:

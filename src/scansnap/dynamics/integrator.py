@@ -132,7 +132,7 @@ def _upper_factor(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return upper
 
 
-class Equation(Protocol):
+class StiffEquation(Protocol):
     """dU/du = F(u, U) with a fast part, the last entries of U."""
 
     def velocity(self, u: float, state: FloatArray, out: FloatArray) -> None:
@@ -146,7 +146,7 @@ class Equation(Protocol):
 class Step:
     """One step of the method, from `state` at u: the stages, their slopes, and how well they were solved."""
 
-    equation: Equation
+    equation: StiffEquation
     blocks: list[slice]  # of the fast part
     state: FloatArray
     u: float
@@ -211,7 +211,7 @@ class Step:
 
 
 def integrate(
-    equation: Equation,
+    equation: StiffEquation,
     blocks: NDArray[np.int64],
     start: FloatArray,
     times: FloatArray,

@@ -33,22 +33,17 @@ products g_sl, a third of the arithmetic, are formed only where a bias on positi
 The dz of a class sum to zero, because the softmax ignores a shift of all logits.  What rounding leaves of the sum is
 subtracted in proportion to w_l^2; in a stiff flow it would add up.
 
-Compiled code
--------------
-`advance` and `gradients` are cached on disk; all other functions are inlined into them (`forceinline`).  Otherwise the
-process that compiles them would call the functions as they were compiled alone, and a process that loads them from the
-cache would call the copies in them, which may be vectorized and so rounded in another way.
-
-Columns and rows that stand for several tokens
-----------------------------------------------
 `systems/yz/compact.py` merges the columns of Y that stay equal.  x holds the residuals of groups of columns; dY is the
 gradient of each entry, 1/multiplicity of its group's.
+
+`advance` and `gradients` are cached on disk; all other functions are inlined into them (`forceinline`), so that a
+process that compiles them and one that loads them run the same code.  A function reads the fields of its tuples before
+its first branch: otherwise numba counts references to their arrays in every sequence, which takes twice the time.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,24 +57,6 @@ SUM, MEAN, LENGTH, ENTRY = range(4)
 
 SGD, ADAM, SIGN, NORMALIZED = range(4)
 """The update rules of `update_rules.py`."""
-
-
-class Rule(NamedTuple):
-    """How parameters move: a rule with its settings, and what every rule's step has besides.
-
-    A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
-    or if there is none.
-
-    Training with an option or a setting that is no field here goes to the tensor engine.
-    """
-
-    kind: int
-    momentum: float
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    weight_decay: float
-    clip: float  # the largest norm of the gradient of all parameters; 0 if any is allowed
 
 
 # --- exponentials and linear algebra ----------
@@ -154,7 +131,7 @@ def substitute(factor, x):
 
 
 @njit(error_model="numpy", forceinline=True)
-def boost_present(z, q, rows, n, size, weights, b, w, h):
+def rescale_to_present(z, q, rows, n, size, weights, b, w, h):
     """Fill w[h] with a_l exp(z_l) relative to the largest logit of a token that is present; returns |w|^2."""
     kind, top, square = w.dtype.type, -np.inf, w.dtype.type(0)
     for i in range(size):
@@ -167,11 +144,11 @@ def boost_present(z, q, rows, n, size, weights, b, w, h):
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def normalize(w, h, size, own, num_tokens, centered, residual, shape):
+def normalize(switches, n, h, size, w):
     """c/|c|_2 -> w of a centered normalization or a residual connection, and its shape."""
-    kind = w.dtype.type
+    kind, own, num_tokens, shape = w.dtype.type, switches.own_slot[n], switches.num_tokens, switches.shape
     share, total, scale = kind(0), kind(0), kind(1)
-    if centered:
+    if switches.centered:
         share = kind(1 / num_tokens)
         for i in range(size):
             total += w[h, i]
@@ -184,7 +161,7 @@ def normalize(w, h, size, own, num_tokens, centered, residual, shape):
     mean = total * share
     entry = (w[h, own] * scale if own >= 0 else kind(0)) - mean
     length = kind(1)
-    if residual:
+    if switches.residual:
         length = kind(math.sqrt(kind(2) + kind(2) * entry - share))
         w[h, w.shape[1] - 1] = kind(1) / length
         total = (total + kind(1)) / length
@@ -194,210 +171,255 @@ def normalize(w, h, size, own, num_tokens, centered, residual, shape):
     shape[h, SUM], shape[h, MEAN], shape[h, LENGTH], shape[h, ENTRY] = total, mean, length, entry
 
 
-# --- gradient ----------
+# --- gradient: the sequences of a class, one after another ----------
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
+def start_class(layer, z, n, heads, scratch):
+    """Fill exp_z with exp(z) relative to the largest logit of class n, and its sums over sequences with zeros."""
+    size, rows, exp_z, dz, squares, G = layer.size[n], layer.rows, scratch.exp_z, scratch.dz, scratch.squares, scratch.G
+    for h in range(heads):
+        q = layer.query[n] * heads + h
+        top = z[q, rows[n, 0]]
+        for i in range(1, size):
+            logit = z[q, rows[n, i]]
+            top = logit if logit > top else top
+        for i in range(size):
+            exp_z[h, i] = math.exp(z[q, rows[n, i]] - top)
+            dz[h, i] = 0
+            squares[h, i] = 0
+        for i in range(G.shape[1]):
+            for j in range(G.shape[2]):
+                G[h, i, j] = 0
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def attend(layer, switches, z, weights, n, b, heads, scratch):
+    """The coefficients w of sequence b, of class n."""
+    size, rows, exp_z, w = layer.size[n], layer.rows, scratch.exp_z, scratch.w
+    kind = w.dtype.type
+    for h in range(heads):
+        square = kind(0)
+        for i in range(size):
+            value = weights[b, i] * exp_z[h, i]
+            w[h, i] = value
+            square += value * value
+        if square < kind(1e-20):  # every token present is negligible beside one that is absent
+            square = rescale_to_present(z, layer.query[n] * heads + h, rows, n, size, weights, b, w, h)
+        scale = kind(1) / kind(math.sqrt(square))
+        for i in range(size):
+            w[h, i] *= scale
+        if switches is not None:
+            if switches.centered or switches.residual:
+                normalize(switches, n, h, size, w)
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def decode(layer, switches, y, n, heads, block, scratch):
+    """logits = sum_l w_l Y_l - (sum_l w_l) S/M; a head has `block` rows of y."""
+    size, rows, w, logits, columns = layer.size[n], layer.rows, scratch.w, scratch.logits, y.shape[1]
+    if switches is not None:
+        shape, mean_row, parts, own_row = switches.shape, switches.mean_row, switches.parts, switches.own_row[n]
+        centered, residual, width = switches.centered, switches.residual, w.shape[1] - 1
+    for j in range(columns):
+        logits[j] = 0
+    for h in range(heads):
+        for i in range(0, size - size % 4, 4):  # four rows at once: logits are loaded and stored less often
+            row_0, row_1 = h * block + rows[n, i], h * block + rows[n, i + 1]
+            row_2, row_3 = h * block + rows[n, i + 2], h * block + rows[n, i + 3]
+            w_0, w_1, w_2, w_3 = w[h, i], w[h, i + 1], w[h, i + 2], w[h, i + 3]
+            for j in range(columns):
+                logits[j] += (w_0 * y[row_0, j] + w_1 * y[row_1, j]) + (w_2 * y[row_2, j] + w_3 * y[row_3, j])
+        for i in range(size - size % 4, size):
+            row, part = h * block + rows[n, i], w[h, i]
+            for j in range(columns):
+                logits[j] += part * y[row, j]
+        if switches is not None:
+            if residual:
+                row, part = h * block + own_row, w[h, width]
+                for j in range(columns):
+                    logits[j] += part * y[row, j]
+            if centered:
+                part = shape[h, SUM]
+                for j in range(columns):
+                    logits[j] -= part * mean_row[h, j]
+            if heads > 1:  # parts_h holds the sum up to head h
+                for j in range(columns):
+                    parts[h, j] = logits[j]
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def compare(column, weight, multiplicity, scratch):
+    """x = e_n - p, with its weight; returns the loss of a sequence, the share of it that is right, and a = logits . x.
+
+    1 - p_n is the sum of the other probabilities, never a difference from one.
+    """
+    logits, x = scratch.logits, scratch.x
+    polynomial, constants, shift, powers, bits, rests = scratch.exponential
+    kind, columns = x.dtype.type, len(x)
+    target = logits[column]
+    logits[column] = -np.inf
+    for j in range(columns):
+        x[j] = logits[j]
+    other = largest(x)
+    top = target if target > other else other
+    exponentials(x, top, polynomial, constants, shift, powers, bits, rests)
+    rest, a = kind(0), kind(0)
+    for j in range(columns):
+        x[j] *= multiplicity[j]
+        rest += x[j]
+        a += x[j] * rests[j]
+    target_exp = math.exp(target - top)
+    scale = kind(weight) / (rest + kind(target_exp))
+    for j in range(columns):
+        x[j] *= -scale
+    x[column] = rest * scale
+    a = scale * ((target - top) * rest - a)  # from logits relative to the largest: x sums to zero
+    if target - top > -30:
+        loss = weight * math.log1p(float(rest) / target_exp)
+    else:
+        loss = weight * (float(top) - float(target) + math.log(float(rest) + target_exp))
+    return loss, weight * (target > other), a
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def add_sequence(layer, switches, y, learned, n, heads, block, a, scratch):
+    """Add what a sequence of class n contributes: w x to G, and its terms `square`, `linear` and `own` to dz."""
+    size, rows, w, x, G = layer.size[n], layer.rows, scratch.w, scratch.x, scratch.G
+    dz, squares, kind, columns = scratch.dz, scratch.squares, y.dtype.type, y.shape[1]
+    if switches is not None:
+        shape, mean_row, mean_gradient = switches.shape, switches.mean_row, switches.mean_gradient
+        parts, slopes, width = switches.parts, switches.slopes, w.shape[1] - 1
+        own_row, own_slot = switches.own_row[n], switches.own_slot[n]
+        centered, residual, share = switches.centered, switches.residual, kind(1 / switches.num_tokens)
+        share = share if centered else kind(0)
+    for h in range(heads):
+        square, linear = a, kind(0)
+        if switches is not None:
+            own, own_a = kind(0), a
+            if heads > 1:  # a of this head
+                own_a = kind(0)
+                for j in range(columns):
+                    own_a += (parts[h, j] - (parts[h - 1, j] if h > 0 else kind(0))) * x[j]
+            square = own_a
+            if centered or residual:
+                mean_slope, own_slope, mean, length = kind(0), kind(0), shape[h, MEAN], shape[h, LENGTH]
+                if centered:
+                    part = shape[h, SUM]
+                    for j in range(columns):
+                        mean_slope += mean_row[h, j] * x[j]
+                        mean_gradient[h, j] += part * x[j]
+                linear = mean_slope - mean * own_a
+                if residual:
+                    row, part = h * block + own_row, w[h, width]
+                    for j in range(columns):
+                        own_slope += y[row, j] * x[j]
+                        G[h, width, j] += part * x[j]
+                    k = length * own_a - (own_slope - mean_slope) - (kind(1) + shape[h, ENTRY]) * own_a / length
+                    k /= length
+                    square = own_a + length * length * k
+                    linear = mean_slope - (mean + share) * own_a / length - mean * length * k
+                    own = own_a / length
+                    if own_slot >= 0:
+                        dz[h, own_slot] += w[h, own_slot] * own
+            if learned:
+                for i in range(size):
+                    row, slope = h * block + rows[n, i], -w[h, i] * square - linear
+                    for j in range(columns):
+                        slope += y[row, j] * x[j]
+                    slope = w[h, i] * (slope - (own if i == own_slot else kind(0)))
+                    slopes[i] = slope + (slopes[i] if h > 0 else kind(0))
+        for i in range(size):
+            part = w[h, i]
+            squares[h, i] += part * part
+            dz[h, i] += part * (part * square + linear)
+        for i in range(size):
+            part = w[h, i]
+            for j in range(columns):
+                G[h, i, j] += part * x[j]
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def add_class(layer, switches, y, n, heads, block, scratch):
+    """Add the part of class n to dY and dZ, from its sums over sequences."""
+    size, rows, column_rate, columns = layer.size[n], layer.rows, layer.column_rate, y.shape[1]
+    dz, squares, G, dY, dZ, kind = scratch.dz, scratch.squares, scratch.G, scratch.dY, scratch.dZ, y.dtype.type
+    if switches is not None:
+        residual, own_row, moves = switches.residual, switches.own_row[n], switches.moves
+    for h in range(heads):
+        left, all_squares = kind(0), kind(0)
+        for i in range(size):
+            row, G_dot_y = h * block + rows[n, i], kind(0)
+            for j in range(columns):
+                G_dot_y += y[row, j] * G[h, i, j]
+                dY[row, j] += G[h, i, j] * column_rate[j]
+            dz[h, i] = G_dot_y - dz[h, i]
+            left += dz[h, i]
+            all_squares += squares[h, i]
+        if switches is not None:
+            if residual:
+                for j in range(columns):
+                    dY[h * block + own_row, j] += G[h, G.shape[1] - 1, j] * column_rate[j]
+        for i in range(size):
+            if switches is not None:
+                if not moves[i]:
+                    continue
+            dZ[layer.query[n] * heads + h, rows[n, i]] += dz[h, i] - left * (squares[h, i] / all_squares)
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def add_gradient(layer, switches, y, z, bias, batches, s, update, scratch):
     """Add the gradient of batch s to scratch.dY, dZ and db; returns its loss and accuracy.
 
-    `y` (H D, C) and `z` (Q H, S); `bias` (1, G) is a learned bias on positions, otherwise (1, 0).  `general` is None
-    in the basic setting: then numba leaves out all that follows `general is not None`.
+    `y` (H D, C) and `z` (Q H, S); `bias` (1, G) is a learned bias on positions, otherwise (1, 0).  `switches` is None
+    in the basic setting: then numba leaves out all that follows `switches is not None`.
     """
-    sizes, rows, query = layer.size, layer.rows, layer.query
-    multiplicity, column_rate = layer.multiplicity, layer.column_rate
-    boost, w, logits, x, G = scratch.boost, scratch.w, scratch.logits, scratch.x, scratch.G
-    bend, squares, dY, dZ = scratch.bend, scratch.squares, scratch.dY, scratch.dZ
-    polynomial, constants, shift, powers, bits, rests = scratch.exponential
-    kind, columns, heads, block = y.dtype.type, y.shape[1], 1, 0
+    heads, block, learned = 1, 0, bias.shape[1] > 0
     weights = batches.weights[s]
-    if general is not None:
-        heads, block, width = general.heads, len(general.row_multiplicity), w.shape[1] - 1
-        shape, parts, slopes = general.shape, general.parts, general.slopes
-        mean_row, mean_gradient = general.mean_row, general.mean_gradient
-        centered, residual, learned = general.centered, general.residual, bias.shape[1] > 0
-        num_tokens = general.num_tokens
-        share = kind(1 / num_tokens) if centered else kind(0)
+    if switches is not None:
+        heads, block = switches.heads, len(switches.row_multiplicity)
         if learned:
-            weights = general.weights
-            weigh_buckets(bias, batches.buckets[s], general.scale, weights)
-        if centered:
-            mean_rows(y, general.row_multiplicity, num_tokens, mean_row)
-            for h in range(heads):
-                for j in range(columns):
-                    mean_gradient[h, j] = 0
+            weights = switches.weights
+            weigh_buckets(bias, batches.buckets[s], switches.scale, weights)
+        if switches.centered:
+            mean_rows(y, switches.row_multiplicity, switches.num_tokens, switches.mean_row)
+            clear(switches.mean_gradient)
+        if switches.modified:
+            clear(switches.residuals)
     loss, correct = 0.0, 0.0
-    for n in range(len(sizes)):
+    for n in range(len(layer.size)):
         begin, end = batches.first[s, n], batches.first[s, n + 1]
-        size, column, weight = sizes[n], layer.next_column[n], batches.class_weight[n]
-        if general is not None:
-            own_row, own_slot = general.own_row[n], general.own_slot[n]
-            if general.modified:
-                for j in range(columns):
-                    general.residuals[n, j] = 0
         if begin == end:
             continue
-        for h in range(heads):  # exp(z) relative to the largest
-            q = query[n] * heads + h
-            top = z[q, rows[n, 0]]
-            for i in range(1, size):
-                logit = z[q, rows[n, i]]
-                top = logit if logit > top else top
-            for i in range(size):
-                boost[h, i] = math.exp(z[q, rows[n, i]] - top)
-                bend[h, i] = 0
-                squares[h, i] = 0
-            for i in range(G.shape[1]):
-                for j in range(columns):
-                    G[h, i, j] = 0
+        start_class(layer, z, n, heads, scratch)
         for b in range(begin, end):
-            for h in range(heads):  # the coefficients w
-                square = kind(0)
-                for i in range(size):
-                    value = weights[b, i] * boost[h, i]
-                    w[h, i] = value
-                    square += value * value
-                if square < kind(1e-20):  # every token present is negligible beside one that is absent
-                    square = boost_present(z, query[n] * heads + h, rows, n, size, weights, b, w, h)
-                scale = kind(1) / kind(math.sqrt(square))
-                for i in range(size):
-                    w[h, i] *= scale
-                if general is not None:
-                    if centered or residual:
-                        normalize(w, h, size, own_slot, num_tokens, centered, residual, shape)
-
-            for j in range(columns):
-                logits[j] = 0
-            for h in range(heads):  # logits = sum_l w_l Y_l - (sum_l w_l) S/M
-                for i in range(0, size - size % 4, 4):  # four rows at once: logits are loaded and stored less often
-                    row_0, row_1 = h * block + rows[n, i], h * block + rows[n, i + 1]
-                    row_2, row_3 = h * block + rows[n, i + 2], h * block + rows[n, i + 3]
-                    w_0, w_1, w_2, w_3 = w[h, i], w[h, i + 1], w[h, i + 2], w[h, i + 3]
-                    for j in range(columns):
-                        logits[j] += (w_0 * y[row_0, j] + w_1 * y[row_1, j]) + (w_2 * y[row_2, j] + w_3 * y[row_3, j])
-                for i in range(size - size % 4, size):
-                    row, part = h * block + rows[n, i], w[h, i]
-                    for j in range(columns):
-                        logits[j] += part * y[row, j]
-                if general is not None:
-                    if residual:
-                        row, part = h * block + own_row, w[h, width]
-                        for j in range(columns):
-                            logits[j] += part * y[row, j]
-                    if centered:
-                        part = shape[h, SUM]
-                        for j in range(columns):
-                            logits[j] -= part * mean_row[h, j]
-                    if heads > 1:  # parts_h holds the sum up to head h
-                        for j in range(columns):
-                            parts[h, j] = logits[j]
-
-            # The residual x = e_n - p.  1 - p_n is the sum of the other probabilities, never a difference from one.
-            own = logits[column]
-            logits[column] = -np.inf
-            for j in range(columns):
-                x[j] = logits[j]
-            other = largest(x)
-            top = own if own > other else other
-            exponentials(x, top, polynomial, constants, shift, powers, bits, rests)
-            rest, along = kind(0), kind(0)
-            for j in range(columns):
-                x[j] *= multiplicity[j]
-                rest += x[j]
-                along += x[j] * rests[j]
-            own_exp = math.exp(own - top)
-            scale = kind(weight) / (rest + kind(own_exp))
-            for j in range(columns):
-                x[j] *= -scale
-            x[column] = rest * scale
-            along = scale * ((own - top) * rest - along)  # a, from logits relative to the largest: x sums to zero
-            if own - top > -30:
-                loss += weight * math.log1p(float(rest) / own_exp)
-            else:
-                loss += weight * (float(top) - float(own) + math.log(float(rest) + own_exp))
-            correct += weight * (own > other)
+            attend(layer, switches, z, weights, n, b, heads, scratch)
+            decode(layer, switches, y, n, heads, block, scratch)
+            column, weight = layer.next_column[n], batches.class_weight[n]
+            more_loss, more_correct, a = compare(column, weight, layer.multiplicity, scratch)
+            loss += more_loss
+            correct += more_correct
             if not update:
                 continue
-
-            for h in range(heads):
-                square, linear = along, kind(0)
-                if general is not None:
-                    further, a = kind(0), along
-                    if heads > 1:  # a of this head
-                        a = kind(0)
-                        for j in range(columns):
-                            a += (parts[h, j] - (parts[h - 1, j] if h > 0 else kind(0))) * x[j]
-                    square = a
-                    if centered or residual:
-                        mean, length, mean_slope, own_slope = shape[h, MEAN], shape[h, LENGTH], kind(0), kind(0)
-                        if centered:
-                            part = shape[h, SUM]
-                            for j in range(columns):
-                                mean_slope += mean_row[h, j] * x[j]
-                                mean_gradient[h, j] += part * x[j]
-                        linear = mean_slope - mean * a
-                        if residual:
-                            row, part = h * block + own_row, w[h, width]
-                            for j in range(columns):
-                                own_slope += y[row, j] * x[j]
-                                G[h, width, j] += part * x[j]
-                            k = length * a - (own_slope - mean_slope) - (kind(1) + shape[h, ENTRY]) * a / length
-                            k /= length
-                            square = a + length * length * k
-                            linear = mean_slope - (mean + share) * a / length - mean * length * k
-                            further = a / length
-                            if own_slot >= 0:
-                                bend[h, own_slot] += w[h, own_slot] * further
-                    if learned:
-                        for i in range(size):
-                            row, slope = h * block + rows[n, i], -w[h, i] * square - linear
-                            for j in range(columns):
-                                slope += y[row, j] * x[j]
-                            slope = w[h, i] * (slope - (further if i == own_slot else kind(0)))
-                            slopes[i] = slope + (slopes[i] if h > 0 else kind(0))
-                for i in range(size):
-                    part = w[h, i]
-                    squares[h, i] += part * part
-                    bend[h, i] += part * (part * square + linear)
-                for i in range(size):
-                    part = w[h, i]
-                    for j in range(columns):
-                        G[h, i, j] += part * x[j]
-            if general is not None:
-                if general.modified:
-                    for j in range(columns):
-                        general.residuals[n, j] += x[j]
+            add_sequence(layer, switches, y, learned, n, heads, block, a, scratch)
+            if switches is not None:
+                if switches.modified:
+                    for j in range(y.shape[1]):
+                        switches.residuals[n, j] += scratch.x[j]
                 if learned:
-                    add_bias_gradient(size, general.scale, batches.buckets[s], weights, b, slopes, scratch.db)
-
+                    buckets, slopes = batches.buckets[s], switches.slopes
+                    add_bias_gradient(layer.size[n], switches.scale, buckets, weights, b, slopes, scratch.db)
         if not update:
             continue
-        if general is not None:
-            mark_moving(weights, begin, end, size, general.moves)
-        for h in range(heads):  # the class's part of dY and dZ
-            left, all_squares = kind(0), kind(0)
-            for i in range(size):
-                row, pull = h * block + rows[n, i], kind(0)
-                for j in range(columns):
-                    pull += y[row, j] * G[h, i, j]
-                    dY[row, j] += G[h, i, j] * column_rate[j]
-                bend[h, i] = pull - bend[h, i]
-                left += bend[h, i]
-                all_squares += squares[h, i]
-            if general is not None:
-                if residual:
-                    for j in range(columns):
-                        dY[h * block + own_row, j] += G[h, width, j] * column_rate[j]
-            for i in range(size):
-                if general is not None:
-                    if not general.moves[i]:
-                        continue
-                dZ[query[n] * heads + h, rows[n, i]] += bend[h, i] - left * (squares[h, i] / all_squares)
-    if general is not None:
-        if update and centered:  # dY_l -= mean(w) x, for every row
+        if switches is not None:
+            mark_moving(weights, begin, end, layer.size[n], switches.moves)
+        add_class(layer, switches, y, n, heads, block, scratch)
+    if switches is not None:
+        if update and switches.centered:  # dY_l -= mean(w) x, for every row
             for row in range(heads * block):
-                for j in range(columns):
-                    dY[row, j] -= mean_gradient[row // block, j] * column_rate[j] / kind(num_tokens)
+                for j in range(y.shape[1]):
+                    mean = switches.mean_gradient[row // block, j] * layer.column_rate[j]
+                    scratch.dY[row, j] -= mean / y.dtype.type(switches.num_tokens)
     return loss, correct
 
 
@@ -445,8 +467,7 @@ def weigh_buckets(bias, buckets, scale, weights):
     for g in range(bias.shape[1]):
         scale[g] = math.exp(bias[0, g] - top)
     for b in range(weights.shape[0]):
-        for i in range(weights.shape[1]):
-            weights[b, i] = 0
+        weights[b] = 0
         for g in range(bias.shape[1]):
             part = scale[g]
             for i in range(weights.shape[1]):
@@ -471,55 +492,44 @@ def add_bias_gradient(size, scale, buckets, weights, b, slopes, out):
 
 
 @njit(error_model="numpy", forceinline=True)
-def add_modification(layer, general, z, bias, scratch):
+def add_modification(layer, switches, z, bias, scratch):
     """Add to dY what Lemma 3 adds; returns whether V'V has an inverse.
 
     The gradient of a sequence of class n moves Y along v + m_n instead of v, with m_n = V A e_n, A = (V'V)^{-1} - I and
     the columns of V the directions of the classes for T -> infinity (`gradients.py`).  With X_n the sum of the
     residuals of class n, that adds sum_n v_n R_n', R = (V'V)^{-1} X - X: one more sequence for each class.
     """
-    rows, size, heads, block = layer.rows, layer.size, general.heads, len(general.row_multiplicity)
-    residuals, gram, column, v = general.residuals, general.gram, general.column, general.v
+    rows, size, heads, block = layer.rows, layer.size, switches.heads, len(switches.row_multiplicity)
+    residuals, gram, column, v = switches.residuals, switches.gram, switches.column, switches.v
     dY, w, num_classes = scratch.dY, scratch.w, len(size)
-    probs = general.probs
+    probs = switches.probs
     if bias.shape[1] > 0:
-        probs = general.biased_probs
-        weigh_buckets(bias, general.bucket_probs, general.scale, probs)
+        probs = switches.biased_probs
+        weigh_buckets(bias, switches.bucket_probs, switches.scale, probs)
     for n in range(num_classes):
-        for row in range(len(dY)):
-            v[n, row] = 0.0
+        v[n] = 0.0
         for h in range(heads):
-            square = boost_present(z, layer.query[n] * heads + h, rows, n, size[n], probs, n, w, h)
+            square = rescale_to_present(z, layer.query[n] * heads + h, rows, n, size[n], probs, n, w, h)
             for i in range(size[n]):
                 w[h, i] /= math.sqrt(square)
-            if general.centered or general.residual:
-                normalize(
-                    w,
-                    h,
-                    size[n],
-                    general.own_slot[n],
-                    general.num_tokens,
-                    general.centered,
-                    general.residual,
-                    general.shape,
-                )
-            if general.centered:
+            if switches.centered or switches.residual:
+                normalize(switches, n, h, size[n], w)
+            if switches.centered:
                 for row in range(h * block, (h + 1) * block):
-                    v[n, row] -= general.shape[h, SUM] / general.num_tokens
+                    v[n, row] -= switches.shape[h, SUM] / switches.num_tokens
             for i in range(size[n]):
                 v[n, h * block + rows[n, i]] += w[h, i]
-            if general.residual:
-                v[n, h * block + general.own_row[n]] += w[h, w.shape[1] - 1]
+            if switches.residual:
+                v[n, h * block + switches.own_row[n]] += w[h, w.shape[1] - 1]
     for n in range(num_classes):
         for m in range(n + 1):
             gram[n, m] = 0.0
             for row in range(len(dY)):
-                gram[n, m] += general.row_multiplicity[row % block] * v[n, row] * v[m, row]
+                gram[n, m] += switches.row_multiplicity[row % block] * v[n, row] * v[m, row]
     if not cholesky(gram, 1e-13 * heads):
         return False
     for j in range(residuals.shape[1]):
-        for n in range(num_classes):
-            column[n] = residuals[n, j]
+        column[:] = residuals[:, j]
         substitute(gram, column)
         for n in range(num_classes):
             change = (column[n] - residuals[n, j]) * layer.column_rate[j]
@@ -581,14 +591,6 @@ def move(rule, t, rate, x, g, memory, rows, columns):
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def scale(g, factor):
-    """g <- factor g."""
-    for i in range(g.shape[0]):
-        for j in range(g.shape[1]):
-            g[i, j] *= factor
-
-
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def decay(x, share, center):
     """Take a share of each entry's distance from the center of its column; one center is that of all columns."""
     for i in range(x.shape[0]):
@@ -603,13 +605,12 @@ def clip_gradient(most, rows, columns, ones, scratch):
     total += squared_norm(scratch.db, ones, ones)
     if total > most**2:
         factor = ones.dtype.type(most / math.sqrt(total))
-        scale(scratch.dY, factor)
-        scale(scratch.dZ, factor)
-        scale(scratch.db, factor)
+        for gradient in (scratch.dY, scratch.dZ, scratch.db):
+            gradient *= factor
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def advance(layer, general, rule, state, r, batches, begin, rates_y, rates_z, update, losses, shares, scratch):
+def advance(layer, switches, rule, state, r, batches, begin, rates_y, rates_z, update, losses, shares, scratch):
     """Take one update for each of the batches, from update `begin` on, or only measure them; releases the GIL."""
     y, z, bias = state.decoder[r], state.attention_logits[r], state.position_bias[r]
     decoder_memory = state.decoder_velocity[r], state.decoder_square[r]
@@ -624,7 +625,7 @@ def advance(layer, general, rule, state, r, batches, begin, rates_y, rates_z, up
             continue
         clear(scratch.dY)
         clear(scratch.dZ)
-        loss, correct = add_gradient(layer, general, y, z, bias, batches, s, update, scratch)
+        loss, correct = add_gradient(layer, switches, y, z, bias, batches, s, update, scratch)
         if not math.isfinite(loss):
             state.diverged[r] = t
             continue
@@ -632,17 +633,17 @@ def advance(layer, general, rule, state, r, batches, begin, rates_y, rates_z, up
         shares[s] = correct
         if not update:
             continue
-        if general is not None:
-            if general.modified and not add_modification(layer, general, z, bias, scratch):
+        if switches is not None:
+            if switches.modified and not add_modification(layer, switches, z, bias, scratch):
                 state.singular[r] = t
                 state.diverged[r] = t + 1
                 continue
         eta_y, eta_z = rates_y[s], rates_z[s]
-        if general is None:
+        if switches is None:
             step_sgd(rule.momentum, eta_y, y, scratch.dY, decoder_memory[0])
             step_sgd(rule.momentum, eta_z, z, scratch.dZ, logits_memory[0])
         else:
-            rows, columns = general.row_multiplicity, layer.multiplicity
+            rows, columns = switches.row_multiplicity, layer.multiplicity
             if rule.clip > 0:
                 clip_gradient(rule.clip, rows, columns, ones, scratch)
             if rule.weight_decay > 0:
@@ -664,7 +665,7 @@ def clear(gradient):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def gradients(layer, general, batches, entries, z, bias, states, update, out, measures, scratch):
+def gradients(layer, switches, batches, entries, z, bias, states, update, out, measures, scratch):
     """Fill out (n, N) with the gradients of the first batch at states (n, N), or only measure them; releases the GIL.
 
     A state is y, then the `entries` of z that it has, then a learned bias; the other entries of z (Q H, S) stay.
@@ -676,22 +677,18 @@ def gradients(layer, general, batches, entries, z, bias, states, update, out, me
         y = state[: rows * columns].reshape(rows, columns)
         for k in range(count):
             z[entries[k] // width, entries[k] % width] = state[rows * columns + k]
-        for g in range(bias.shape[1]):
-            bias[0, g] = state[rows * columns + count + g]
+        bias[0] = state[rows * columns + count :]
         clear(scratch.dY)
         clear(scratch.dZ)
         clear(scratch.db)
-        measures[n, 0], measures[n, 1] = add_gradient(layer, general, y, z, bias, batches, 0, update, scratch)
+        measures[n, 0], measures[n, 1] = add_gradient(layer, switches, y, z, bias, batches, 0, update, scratch)
         measures[n, 2] = 1.0
         if not update:
             continue
-        if general is not None:
-            if general.modified and not add_modification(layer, general, z, bias, scratch):
+        if switches is not None:
+            if switches.modified and not add_modification(layer, switches, z, bias, scratch):
                 measures[n, 2] = 0.0
-        for i in range(rows):
-            for j in range(columns):
-                slopes[i * columns + j] = scratch.dY[i, j]
+        slopes[: rows * columns].reshape(rows, columns)[:] = scratch.dY
         for k in range(count):
             slopes[rows * columns + k] = scratch.dZ[entries[k] // width, entries[k] % width]
-        for g in range(bias.shape[1]):
-            slopes[rows * columns + count + g] = scratch.db[0, g]
+        slopes[rows * columns + count :] = scratch.db[0]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scansnap.dynamics import kernel, update_rules
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.update_rules import UpdateRule
 from scansnap.systems.yz.compact import probs_by_bucket
 
 FloatArray = NDArray[np.floating]
@@ -22,6 +23,24 @@ RULES: dict[type, int] = {
     update_rules.NormalizedSGD: kernel.NORMALIZED,
 }
 """Compiled rules; a subclass may move differently, and a user's rule is called for every step."""
+
+
+class Rule(NamedTuple):
+    """How parameters move: a rule with its settings, and what every rule's step has besides.
+
+    A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
+    or if there is none.
+
+    Training with an option or a setting that is no field here goes to the tensor engine.
+    """
+
+    kind: int
+    momentum: float
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    weight_decay: float
+    clip: float  # the largest norm of the gradient of all parameters; 0 if any is allowed
 
 
 class KernelLayer(NamedTuple):
@@ -142,12 +161,12 @@ def exponential(columns: int, dtype: np.dtype[np.floating]) -> Exponential:
 class KernelScratch(NamedTuple):
     """Memory that a thread works in."""
 
-    boost: FloatArray  # (H, W) exp(z) relative to the class's largest
+    exp_z: FloatArray  # (H, W) exp(z) relative to the class's largest
     w: FloatArray  # (H, W + 1) the coefficients of a sequence's rows; the last is its query's
     logits: FloatArray  # (C,)
     x: FloatArray  # (C,) residual
     G: FloatArray  # (H, W + 1, C) a class's decoder gradient
-    bend: FloatArray  # (H, W) sum_s (w^2 square + w linear + own), a class's
+    dz: FloatArray  # (H, W) sum_s (w^2 square + w linear + own) of a class, then the gradient of its logits
     squares: FloatArray  # (H, W) sum_s w^2
     dY: FloatArray  # (H D, C)
     dZ: FloatArray  # (Q H, S)
@@ -165,12 +184,12 @@ def kernel_scratch(
         return padded_zeros(shape, dtype)
 
     return KernelScratch(
-        boost=floats(heads, width),
+        exp_z=floats(heads, width),
         w=floats(heads, width + 1),
         logits=floats(columns),
         x=floats(columns),
         G=floats(heads, width + 1, columns),
-        bend=floats(heads, width),
+        dz=floats(heads, width),
         squares=floats(heads, width),
         dY=floats(*shape_y),
         dZ=floats(*shape_z),
@@ -263,19 +282,18 @@ def bucket_scale(bias: NDArray[np.float64] | None) -> NDArray[np.float64]:
 
 def has_kernel_rule(rule: object) -> bool:
     """Whether the kernel has this rule with all its settings."""
-    return type(rule) in RULES and {field.name for field in fields(rule)} <= set(kernel.Rule._fields)  # type: ignore[arg-type]
+    return type(rule) in RULES and {field.name for field in fields(rule)} <= set(Rule._fields)  # type: ignore[arg-type]
 
 
-def kernel_rule(options: TrainOptions) -> kernel.Rule:
+def kernel_rule(rule: UpdateRule, options: TrainOptions) -> Rule:
     """The rule, its settings and the options of a step, as the kernel reads them."""
-    rule = options.rule
-    values = (getattr(rule, name, getattr(options, name, None)) for name in kernel.Rule._fields[1:])
-    return kernel.Rule(RULES[type(rule)], *(float(value or 0.0) for value in values))
+    values = (getattr(rule, name, getattr(options, name, None)) for name in Rule._fields[1:])
+    return Rule(RULES[type(rule)], *(float(value or 0.0) for value in values))
 
 
-def has_plain_steps(rule: kernel.Rule) -> bool:
+def has_plain_steps(rule: Rule) -> bool:
     """Whether a step is SGD's, with or without momentum, and nothing else: all that the basic kernel compiles."""
-    return rule == kernel.Rule(kernel.SGD, rule.momentum, *[0.0] * (len(rule) - 2))
+    return rule == Rule(kernel.SGD, rule.momentum, *[0.0] * (len(rule) - 2))
 
 
 def kernel_state(

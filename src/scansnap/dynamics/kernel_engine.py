@@ -15,6 +15,7 @@ from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
     KernelSwitches,
+    Rule,
     bucket_scale,
     has_kernel_rule,
     has_plain_steps,
@@ -27,7 +28,7 @@ from scansnap.dynamics.kernel_data import (
 from scansnap.dynamics.options import Runs, unknown_options
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.task import Array, Observation
-from scansnap.dynamics.update_rules import memory_of
+from scansnap.dynamics.update_rules import SCHEDULES, memory_of, rate_shares
 from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, fresh_batches, matrix_entries, needs_decoder, observe
 from scansnap.results.quantities import Parts
 from scansnap.runtime.errors import InputError
@@ -41,7 +42,7 @@ DRAWN_AT_ONCE = 2**16
 
 LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
 
-KNOWN = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
+KERNEL_OPTIONS = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *Rule._fields}
 """Options that the kernel implements; training with any other one goes to the tensor engine."""
 
 
@@ -52,7 +53,7 @@ class KernelEngine:
     def serves(work: YZTraining) -> bool:
         """One layer on a CPU, made of built-in parts."""
         options = work.options
-        return not unknown_options(options, KNOWN) and has_kernel(work.layer) and has_kernel_rule(options.rule)
+        return not unknown_options(options, KERNEL_OPTIONS) and has_kernel(work.layer) and has_kernel_rule(work.rule)
 
     @staticmethod
     def numbers_per_run(work: YZTraining) -> float:
@@ -68,7 +69,8 @@ class KernelEngine:
     def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         self.step = 0
         self._work, self._start, self._runs, options = work, start, runs, work.options
-        self._options, self._rule = options, kernel_rule(options)
+        self._schedule, self._steps = SCHEDULES.member(options.schedule), options.steps
+        self._rule = kernel_rule(work.rule, options)
         self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
         self._kernel = Kernel(
             start,
@@ -79,7 +81,7 @@ class KernelEngine:
             learned=options.learn_position_bias,
         )
         self._state = kernel_state(
-            start, len(runs), memory_of(options.rule), self._kernel.dtype, learned=self._kernel.learned
+            start, len(runs), memory_of(work.rule), self._kernel.dtype, learned=self._kernel.learned
         )
         width = start.layout.support.shape[1] * max(start.layout.classes.num_buckets, 1)
         self._window = max(1, DRAWN_AT_ONCE // (self._batches.size * width))
@@ -107,16 +109,17 @@ class KernelEngine:
         losses, accuracies = np.empty((2, len(self._runs), stop - self.step))
 
         def take(group: NDArray[np.int64]) -> None:
-            scratch, general = memory = self._memory.get()
+            scratch, switches = memory = self._memory.get()
             try:
                 for begin in range(self.step, stop, self._window):
                     part = slice(begin - self.step, min(begin + self._window, stop) - self.step)
                     batches = self._kernel.batches(int(self._runs.seed[group[0]]), begin, part.stop - part.start)
-                    shares = self._options.rate_shares(begin, begin + part.stop - part.start)
+                    updates = np.arange(begin, begin + part.stop - part.start)
+                    shares = rate_shares(self._schedule, self._steps, updates)
                     for r in group:
                         rates = self._runs.rates["lr_y"][r] * shares, self._runs.rates["lr_z"][r] * shares
                         work = batches, begin, *rates, update, losses[r, part], accuracies[r, part]
-                        kernel.advance(self._kernel.layer, general, self._rule, self._state, r, *work, scratch)
+                        kernel.advance(self._kernel.layer, switches, self._rule, self._state, r, *work, scratch)
             finally:
                 self._memory.put(memory)
 
@@ -236,7 +239,7 @@ class KernelGradient:
     ) -> None:
         self._kernel = Kernel(start, batches, np.dtype(np.float64), modified=modified, learned=learned)
         self._batches = self._kernel.batches(seed, batches.stream, 1)
-        self._scratch, self._general = self._kernel.memory()
+        self._scratch, self._switches = self._kernel.memory()
         z = start.attention_logits[0].astype(np.float64)
         self._entries = np.arange(z.size) if entries is None else entries
         self._z, self._bias = z, np.zeros_like(self._scratch.db)
@@ -256,7 +259,7 @@ class KernelGradient:
     ) -> NDArray[np.float64]:
         measures, place = np.empty((len(states), 3)), (self._entries, self._z, self._bias)
         kernel.gradients(
-            self._kernel.layer, self._general, self._batches, *place, states, update, slopes, measures, self._scratch
+            self._kernel.layer, self._switches, self._batches, *place, states, update, slopes, measures, self._scratch
         )
         return measures
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.start import StartOptions, bias_by_bucket, prior_logits
-from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule, rate_shares
+from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule
 from scansnap.results.quantities import QUANTITIES, RECORDED
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.quantity import Quantity, RecordType
-from scansnap.systems.yz.architecture import BASIC, Layer
+from scansnap.systems.yz.architecture import BASIC, Layer, LayerOptions
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
 from scansnap.validation.options import Options, defaults_of, option, options_of, values_of
@@ -223,10 +223,6 @@ class TrainingOptions(SeedOptions):
                 )
         return dataclasses.replace(rule, **given) if given else rule  # type: ignore[type-var]
 
-    def rate_shares(self, begin: int, end: int) -> NDArray[np.float64]:
-        """The share of the learning rates that each of these updates uses."""
-        return rate_shares(self.schedule, self.steps, np.arange(begin, end))
-
     @property
     def record_steps(self) -> NDArray[np.int64]:
         """0, record_every, 2 record_every, ..., and the last step."""
@@ -280,15 +276,15 @@ class BatchOptions(Options):
 
 
 ONE_LAYER = "several layers allow only loss, accuracy, attention and entropy"
-LAYERED = dict.fromkeys(
+UNMET_IN_LAYERS = dict.fromkeys(
     ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
 )
-FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
+UNMET_IN_FLOWS = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
 """Why a need of a quantity cannot be met."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class YZOptions(StartOptions, Layer, ABC):
+class YZOptions(StartOptions, LayerOptions, ABC):
     """The gradient and the records of (Y, Z)."""
 
     decoder_gradient: Literal["true", "modified"] = field(
@@ -322,7 +318,7 @@ class YZOptions(StartOptions, Layer, ABC):
 
     def check_classes(self, classes: SequenceClasses) -> None:
         """Refuse classes that these options cannot be used with, and parts of the user's own that do not work."""
-        self.check_own_parts()
+        Layer.of(self).check_own_parts()
         prior_logits(classes, self.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
         absent = dict(self.missing_needs)
         if self.residual is False:
@@ -395,7 +391,7 @@ class TrainOptions(DepthOptions, YZOptions, BatchOptions, TrainingOptions, YZRat
 
     @property
     def missing_needs(self) -> dict[str, str]:
-        return LAYERED if self.layers > 1 else {}
+        return UNMET_IN_LAYERS if self.layers > 1 else {}
 
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
@@ -453,7 +449,7 @@ class FlowOptions(YZOptions, FlowingOptions, YZRates):
     """The options of `flow`.
 
     >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])
-    >>> ss.flow("single-common", options)["loss"].shape
+    >>> ss.flow("single-common", **vars(options))["loss"].shape
     (1, 2)
     """
 
@@ -463,7 +459,7 @@ class FlowOptions(YZOptions, FlowingOptions, YZRates):
 
     @property
     def missing_needs(self) -> dict[str, str]:
-        return FLOWING
+        return UNMET_IN_FLOWS
 
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
@@ -492,8 +488,15 @@ class SweepExecution(Options):
     retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))
 
 
-USED_BEFORE = {"record", "record_every", "steps", "dtype", *options_of(TimeOptions), *options_of(StartOptions)}
-USED_BEFORE |= set(options_of(BatchOptions))
+START_AND_BATCH_OPTIONS = {
+    "record",
+    "record_every",
+    "steps",
+    "dtype",
+    *options_of(TimeOptions),
+    *options_of(StartOptions),
+}
+START_AND_BATCH_OPTIONS |= set(options_of(BatchOptions))
 """Options that an engine gets as a start, as batches, or not at all."""
 
 
@@ -504,6 +507,6 @@ def _settings_of(rule: UpdateRule) -> set[str]:
 def unknown_options(options: Options, known: Collection[str]) -> list[str]:
     """The options with another value than their default that an engine with these names does not know."""
     rates = options.rate_names() if isinstance(options, SeedOptions) else []
-    used = {"seeds", *rates, *USED_BEFORE, *known}
+    used = {"seeds", *rates, *START_AND_BATCH_OPTIONS, *known}
     defaults = defaults_of(type(options))
     return [name for name, value in values_of(options).items() if name not in used and value != defaults.get(name)]

@@ -19,10 +19,10 @@ from scansnap.runtime.errors import InputError
 
 @dataclass(frozen=True)
 class Experiment:
-    """Classes by name, and the options to train on them: `train(experiment.classes, experiment.options)`.
+    """Classes by name, and the options to train on them: `train(experiment.classes, **vars(experiment.options))`.
 
     >>> published = ss.PUBLISHED["syn-small"]
-    >>> run = ss.train(published.classes, published.options)
+    >>> run = ss.train(published.classes, **vars(published.options))
     >>> run.sizes["step"]
     51
     """

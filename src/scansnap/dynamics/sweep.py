@@ -28,11 +28,10 @@ from scansnap.dynamics.grid import (
     Grid,
     Shard,
     make_grid,
-    merge_options,
     run_shard,
 )
 from scansnap.dynamics.options import Rates, SweepExecution, TimeOptions, TrainOptions
-from scansnap.results.dataset import UNITS, Recorder, check_apart
+from scansnap.results.dataset import UNITS, Recorder, check_dimension_names
 from scansnap.results.store import Variable, runs_done
 from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import physical_memory
@@ -42,7 +41,7 @@ from scansnap.storage.folder import is_new
 from scansnap.storage.provenance import attributes
 from scansnap.systems.quantity import Quantity
 from scansnap.systems.system import System
-from scansnap.validation.options import CALL_DOCUMENTATION, Options, describe_options, from_names, options_of, values_of
+from scansnap.validation.options import RunArguments, describe_options, from_names, options_of, refuse_options_object
 from scansnap.validation.user_code import describe_error
 from scansnap.validation.validate import validated
 
@@ -65,10 +64,10 @@ class SweepOptions(SweepExecution, TimeOptions, TrainOptions):
     record_every: int | None = TRAINING.defaults["record_every"]
 
 
+@refuse_options_object
 @validated
 def sweep(
     classes: SweepClasses,
-    options: Options | Mapping[str, object] | None = None,
     *,
     lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
@@ -86,8 +85,6 @@ def sweep(
     ----------
     classes : SequenceClasses, a System, a name, or a mapping from names to them, or a list
         What to train.  Settings of different sizes can be recorded together only in quantities without those axes.
-    options : TrainOptions, FlowOptions or a mapping, optional
-        Values for options that are not given by name, such as `read_sweep` reads from a file.
     lr_y_over_lr_z : Rates | None
         Ratios of lr_y to lr_z, instead of lr_y.
     {options}
@@ -106,8 +103,6 @@ def sweep(
     """
     kwargs[RATIO] = lr_y_over_lr_z
     kwargs = {name: value for name, value in kwargs.items() if value is not None or name not in (RATIO, *LENGTHS)}
-    if options is not None:
-        kwargs = merge_options(options if isinstance(options, Mapping) else values_of(options), kwargs)
     how = from_names(SweepExecution, {name: kwargs.pop(name) for name in options_of(SweepExecution) if name in kwargs})
     grid = make_grid(classes, **kwargs)
     shards = grid.shards(physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
@@ -116,7 +111,7 @@ def sweep(
         return _run(grid, shards, how.retries, ray, store, progress)
 
 
-describe_options(sweep, SweepOptions, more=CALL_DOCUMENTATION)
+describe_options(sweep, SweepOptions, RunArguments)
 
 
 def _run(
@@ -186,7 +181,7 @@ def _template(grid: Grid) -> xr.Dataset:
         labels = {name: labels[name] for name in labels if name in shared or not is_yz}
         if is_yz:
             labels["class"] = np.arange(max(group.task.sizes["class"] for group in grid.groups))
-    check_apart(labels, coords)
+    check_dimension_names(labels, coords)
     text = json.dumps({group.name: group.task.description for group in grid.groups})
     attrs = attributes("sweep", f"sweep of {first.title}", grid.described, **{"classes" if is_yz else "system": text})
     return xr.Dataset(coords={**coords, **labels}, attrs=attrs)

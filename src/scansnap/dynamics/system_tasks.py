@@ -7,8 +7,8 @@ dw/dt = grad_w J.  LSODA integrates it in log time, by Adams' methods or, where 
 with the exact Hessian; a system of more than `MOST_IMPLICIT` entries, whose Hessian would be too large, DOP853.
 
 At a minimum the gradient is rounding errors, which log time multiplies by t: along directions in which J is flat no
-method can follow them.  So a run rests once every entry of the gradient is within `RESTING` of what it changes by if
-the parameters change in their last digit.
+method can follow them.  So a run stops when each entry of the gradient is within `RESTING` times its rounding error:
+what it changes by if the parameters change in their last digit.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class SystemTask(Task, Generic[Checked]):
     def attributes(self) -> dict[str, str]:
         return {"system": self.system.label, "system_fingerprint": self.fingerprint}
 
-    @property
+    @cached_property
     def recorded(self) -> tuple[Quantity, ...]:
         stated = options_of(type(self.options))["record"].type
         return cast(RecordType, stated).members(self.options.record)  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.data.named_classes import NAMED, as_source
+from scansnap.data.named_classes import NAMED_CLASSES, as_source
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowingOptions, FlowOptions, Runs, TrainingOptions, TrainOptions
 from scansnap.runtime.machine import needs_torch
@@ -164,7 +164,7 @@ def as_system(value: object) -> System | DataSource:
     """The system or the data that an argument means."""
     if isinstance(value, System):
         return value
-    if isinstance(value, str) and value not in NAMED and value in SYSTEMS:
+    if isinstance(value, str) and value not in NAMED_CLASSES and value in SYSTEMS:
         return SYSTEMS.member(value)
     return as_source(value)
 
@@ -180,12 +180,11 @@ def flow_options(system: object) -> type[Options]:
 
 
 def _options(system: object, of_yz: type[Options], of_systems: type[Options]) -> type[Options]:
-    checked = as_system(system)
-    if not isinstance(checked, System):
+    if not isinstance(system, System):
         return of_yz
-    with needs_torch(f"the system {checked.label}"):
+    with needs_torch(f"the system {system.label}"):
         from scansnap.dynamics.system_tasks import system_options
-    return system_options(checked, of_systems)
+    return system_options(system, of_systems)
 
 
 def train_task(system: System | DataSource, options: Any) -> TrainTask:

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from scansnap.dynamics.options import RULE_SETTINGS, TrainingOptions, unknown_options
 from scansnap.dynamics.task import Array, Observation
-from scansnap.dynamics.update_rules import Update, memory_of
+from scansnap.dynamics.update_rules import SCHEDULES, Update, memory_of, rate_shares
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import one_tensor_thread
 
 Measured = tuple[Tensor, Tensor]
 """Loss and accuracy (R,)."""
 
-KNOWN = {"optimizer", *RULE_SETTINGS, "schedule", "weight_decay", "clip", "device"}
+TENSOR_OPTIONS = {"optimizer", *RULE_SETTINGS, "schedule", "weight_decay", "clip", "device"}
 """Options that the engine implements for every system."""
 
 SMALL = 5_000_000
@@ -34,7 +34,7 @@ other cost ten times more."""
 
 def check_known(options: TrainingOptions, known: Collection[str] = ()) -> None:
     """Refuse options that neither the engine nor a model that knows these implements."""
-    if unknown := unknown_options(options, {*KNOWN, *known}):
+    if unknown := unknown_options(options, {*TENSOR_OPTIONS, *known}):
         raise InputError(f"{unknown[0]} is given, which no engine implements for this system: leave it out.")
 
 
@@ -66,6 +66,7 @@ class TensorEngine:
         self.step = 0
         self._threads = one_tensor_thread if options.device == "cpu" and numbers <= SMALL else nullcontext
         self._options, self._rule, self._model = options, options.rule, model
+        self._schedule = SCHEDULES.member(options.schedule)
         names = memory_of(self._rule)
         self._memory = {
             block: {name: torch.zeros_like(matrix) for name in names}
@@ -80,7 +81,7 @@ class TensorEngine:
                 gradient, measured = self._model.gradient(step)
                 if self._options.clip is not None:
                     gradient = self._clipped(gradient, self._options.clip)
-                share = float(self._options.rate_shares(step, step + 1)[0])
+                share = float(rate_shares(self._schedule, self._options.steps, np.array([step]))[0])
                 for block, value in gradient.items():
                     self._move(block, value, share)
                 results.append(self._checked(measured))

@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.dynamics.options import Runs, TrainingOptions, TrainOptions
-from scansnap.dynamics.task import Engine, Trained, TrainTask, as_system, needed_by, train_options, train_task
+from scansnap.dynamics.task import Engine, Trained, TrainTask, needed_by, train_options, train_task
 from scansnap.results.dataset import Recorder, Records, run_dataset, run_variables
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.provenance import attributes
-from scansnap.validation.options import Call, options_or_kwargs
+from scansnap.validation.options import RunArguments, from_names, options_as_kwargs
+from scansnap.validation.validate import validated
 
 PIECE_SECONDS = 0.5
 """The engine gets work in pieces of about this duration, to allow for progress reports and interruption."""
@@ -29,12 +31,15 @@ CHECKPOINT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainCall(TrainOptions, Call):
-    """A call of `train` in its flat form."""
+class TrainArguments(TrainOptions, RunArguments):
+    """The keyword arguments of `train`, for type checkers."""
 
 
-@options_or_kwargs(TrainOptions, TrainCall, choose=train_options)
-def train(classes: Trained, options: TrainingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+@options_as_kwargs(TrainArguments, TrainOptions, RunArguments)
+@validated
+def train(
+    classes: Trained, *, store: str | Path | None = None, progress: bool | None = None, **kwargs: Any
+) -> xr.Dataset:
     """Train the (Y, Z) transformer on sequence classes, or another system, and return what was recorded.
 
     Sequences of rates and seeds make one run per entry, and all runs advance together; a run's numbers do not depend
@@ -59,7 +64,9 @@ def train(classes: Trained, options: TrainingOptions, store: str | Path | None, 
     >>> print(run["loss"].isel(step=[0, -1]).values.round(1))
     [[3.5 0. ]]
     """
-    return train_runs(train_task(as_system(classes), options), options, options.runs, store, progress)
+    assert not isinstance(classes, str)  # the decorator has replaced names
+    options: Any = from_names(train_options(classes), kwargs)
+    return train_runs(train_task(classes, options), options, options.runs, store, progress)
 
 
 def train_runs(

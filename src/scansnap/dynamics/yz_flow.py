@@ -116,7 +116,7 @@ class YZFlowRuns:
             self._singular.add(run)
             return 0.0
         by_entry = np.repeat(rates, [len(first) - blocks[-1], blocks[-1]])
-        equation = Equation(gradient, blocks, scale * by_entry)
+        equation = FlowEquation(gradient, blocks, scale * by_entry)
         u, _ = integrate(equation, blocks, first, np.log1p(times / scale), rtol, atol, MOST_EVALUATIONS, states)
         return scale * math.expm1(u)
 
@@ -154,7 +154,7 @@ class YZFlowRuns:
         return Snapshot(self._start.layout, parts, measures, self._start.prior)
 
 
-class Equation:
+class FlowEquation:
     """The flow of a run in log time: dU/du = (t + s) D grad J, for the integrator."""
 
     def __init__(

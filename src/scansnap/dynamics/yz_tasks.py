@@ -19,7 +19,7 @@ from scansnap.data.source import FRESH_STREAM, NUM_FRESH, Batches, DataSource
 from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions, unknown_options
 from scansnap.dynamics.start import Start, make_start, start_layout
 from scansnap.dynamics.task import Engine, FloatArray, FlowRuns, FlowTask, Observation, Task, TrainTask
-from scansnap.dynamics.update_rules import memory_of
+from scansnap.dynamics.update_rules import UpdateRule, memory_of
 from scansnap.results.dataset import classes_attributes, classes_coordinates, classes_sizes
 from scansnap.results.quantities import Parts, Snapshot
 from scansnap.runtime.errors import InputError
@@ -66,7 +66,7 @@ class YZTask(Task, Generic[Checked]):
         return task
 
     def check_size(self) -> None:
-        """Refuse what no engine implements, and what fits into no memory and no lifetime, before anything is made."""
+        """Refuse unsupported options, and runs that need too much memory or time, before anything is made."""
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +84,7 @@ class YZTask(Task, Generic[Checked]):
     def dtype(self) -> str:
         return "float64"
 
-    @property
+    @cached_property
     def recorded(self) -> tuple[Quantity, ...]:
         return self.options.recorded
 
@@ -134,23 +134,33 @@ class YZTraining(YZTask[TrainOptions], TrainTask):
         """Sequences in an update."""
         return self.options.batch_size or self.options.num_sequences or self.source.classes.num_classes
 
-    @property
+    @cached_property
+    def rule(self) -> UpdateRule:
+        """The update rule, with its settings."""
+        return self.options.rule
+
+    @cached_property
     def state_size(self) -> int:
         """The number of entries of all matrices of a run, and of the rule's memory of them."""
-        layout, memory = self.start_layout, memory_of(self.options.rule)
+        layout, memory = self.start_layout, memory_of(self.rule)
         entries = matrix_entries(layout) if self.layers == 1 else layers_entries(layout, self.layers)
         return (1 + len(memory)) * entries
 
+    @cached_property
+    def engine(self) -> type[KernelEngine | YZTensorEngine]:
+        """Compiled code or tensors."""
+        return engine_for(self)
+
     @property
     def bytes_per_run(self) -> float:
-        return np.dtype(self.dtype).itemsize * engine_for(self).numbers_per_run(self)
+        return np.dtype(self.dtype).itemsize * self.engine.numbers_per_run(self)
 
     @property
     def checkpoint_bytes(self) -> float:
         return float(np.dtype(self.dtype).itemsize * self.state_size * len(self.options.runs))
 
     def check_size(self) -> None:
-        runs, engine = len(self.options.runs), engine_for(self)
+        runs, engine = len(self.options.runs), self.engine
         numbers = engine.numbers_per_run(self) * runs + engine.numbers_at_once(self)
         if self.options.device == "cpu":
             check_memory(
@@ -166,7 +176,7 @@ class YZTraining(YZTask[TrainOptions], TrainTask):
             )
 
     def begin(self, runs: Runs) -> Engine:
-        return engine_for(self)(self, self.start(runs), runs)
+        return self.engine(self, self.start(runs), runs)
 
 
 def observe(

@@ -32,7 +32,15 @@ from scansnap.runtime.machine import find_device
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.layer import layered_logits
 
-YZ_KNOWN = {"normalization", "residual", "attention_map", "heads", "layers", "nonlinearity", "decoder_gradient"}
+YZ_TENSOR_OPTIONS = {
+    "normalization",
+    "residual",
+    "attention_map",
+    "heads",
+    "layers",
+    "nonlinearity",
+    "decoder_gradient",
+}
 """Options of (Y, Z) that its models implement."""
 
 LAYER_STREAM = 2**61
@@ -48,14 +56,14 @@ class YZTensorEngine(TensorEngine):
     @staticmethod
     def check_options(options: TrainOptions) -> None:
         """Refuse options that are not implemented."""
-        check_known(options, YZ_KNOWN)
+        check_known(options, YZ_TENSOR_OPTIONS)
 
     @staticmethod
     def numbers_per_run(work: YZTraining) -> float:
         """How many numbers a run holds in memory: its state, gradients, the intermediates of a batch, a fixed set."""
         layout, options = work.start_layout, work.options
-        memory = max(len(memory_of(options.rule)), 1)
-        matrices = work.state_size / (1 + len(memory_of(options.rule))) * (3 + memory)
+        memory = max(len(memory_of(work.rule)), 1)
+        matrices = work.state_size / (1 + len(memory_of(work.rule))) * (3 + memory)
         if options.layers > 1:
             rows, features = layout.support.shape[1] + 1, len(feature_tokens(layout))
             return matrices + 12 * options.layers * work.batch * rows * features

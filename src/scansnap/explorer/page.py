@@ -46,13 +46,13 @@ OPTIONS = (
 )
 """The options of `train` that the explorer has."""
 
-IGNORED = ("record", "record_every", "dtype", "device")
+OPTIONS_WITHOUT_EFFECT = ("record", "record_every", "dtype", "device")
 """Options that affect rounding only: the page records what it shows, in float64."""
 
 NAMES = ("syn-small", "syn-medium-1", "syn-medium-3", "syn-medium-5", "syn-medium-10", "single-common")
 """The classes that the page knows by name."""
 
-USUAL = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100}
+FIRST_OPTIONS = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100}
 """What the page begins with where `train` has no default."""
 
 VISIBLE = {"lr_y": 5.0, "lr_z": 10.0, "momentum": 0.9, "steps": 60}
@@ -191,10 +191,10 @@ def _checked(options: TrainOptions | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(options, TrainOptions):
         every, stated = options, set(OPTIONS)
     else:
-        every, stated = from_names(TrainOptions, {**USUAL, **options}), set(options)
-    usual = from_names(TrainOptions, USUAL)
+        every, stated = from_names(TrainOptions, {**FIRST_OPTIONS, **options}), set(options)
+    usual = from_names(TrainOptions, FIRST_OPTIONS)
     for name in options_of(TrainOptions):
-        if name not in OPTIONS and name not in IGNORED and getattr(every, name) != getattr(usual, name):
+        if name not in OPTIONS and name not in OPTIONS_WITHOUT_EFFECT and getattr(every, name) != getattr(usual, name):
             raise InputError(f"{name} is given, which the explorer has not: it has {', '.join(OPTIONS)}.")
     values = {name: _single(name, getattr(every, name)) for name in OPTIONS if name in stated}
     return {name: value for name, value in values.items() if (name, value) != ("momentum", None)}

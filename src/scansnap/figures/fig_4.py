@@ -30,7 +30,8 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
     num_seeds = enough_seeds(num_seeds)
     record = ("loss", "entropy", "attention")
-    runs = sweep(syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=record, progress=False)
+    setting = {**vars(SYN_SMALL), "lr_y": LR_Y, "seeds": range(num_seeds), "record": record}
+    runs = sweep(syn_small(), **setting, progress=False)
     rows = read_published("figure_4_loss")
     dataset = runs.squeeze(("lr_z", "layer", "head"), drop=True).assign_coords(
         iteration=[int(row["iteration"]) for row in rows]

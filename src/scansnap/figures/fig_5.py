@@ -7,7 +7,6 @@ How much the favored tokens overlap is therefore ranked among overlaps with the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -38,8 +37,9 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    setting = replace(ADAM, record=("attention",))
-    runs = sweep(classes, setting, lr_z=RATES, lr_y_over_lr_z=1.0, seeds=range(num_seeds), progress=False)
+    setting = {**vars(ADAM), "lr_y": None, "lr_z": RATES, "lr_y_over_lr_z": 1.0}
+    setting |= {"seeds": range(num_seeds), "record": ("attention",)}
+    runs = sweep(classes, **setting, progress=False)
     runs = runs.squeeze("lr_y_over_lr_z", drop=True).rename(lr_z="rate")
     first_class = runs["attention"].isel({"class": 0, "layer": 0, "head": 0}, drop=True)
     dataset = first_class.sel(token=classes.distinct_tokens(0)).to_dataset()

@@ -25,14 +25,14 @@ FINE = 20
 ROUNDING = 1e-9
 """h* adds up thousands of terms."""
 
-SHOWN = 40
+DRAWN_STEPS = 40
 """The number of updates in the left panel."""
 
 
 def prepare() -> xr.Dataset:
     """`stepwise` h* and `gap` h* - h, in units of eta_Y/M (lr_y, step); `smooth` h (lr_y, time) of the first ones."""
     updates = np.unique(np.concatenate([np.arange(101), np.geomspace(1, STEPS, 200).astype(int)]))
-    fine = np.arange(SHOWN * FINE + 1) / FINE
+    fine = np.arange(DRAWN_STEPS * FINE + 1) / FINE
     stepwise = theory.decoder_growth_steps(STEPS, vocab_size=VOCAB_SIZE, lr_y=LR_Y).T[:, updates]
     at_steps = theory.decoder_growth(updates, vocab_size=VOCAB_SIZE, lr_y=LR_Y[:, None])
     return xr.Dataset(
@@ -49,7 +49,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     """Both curves on the left, the gap in units of eta_Y/M on the right."""
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
     curves, gaps = figure.subplots(1, 2)
-    first = dataset.sel(step=slice(0, SHOWN))
+    first = dataset.sel(step=slice(0, DRAWN_STEPS))
     for i, rate in enumerate(dataset["lr_y"].values):
         color = COLORS[i % len(COLORS)]
         curves.step(first["step"], first["stepwise"].sel(lr_y=rate), where="post", color=color, linewidth=1.0)

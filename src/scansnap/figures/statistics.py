@@ -26,7 +26,7 @@ LEVEL = 0.05
 SURPRISING = 0.01
 """The p-value up to which numbers contradict those that they should agree with."""
 
-NAMED = 8
+EXCEPTIONS_IN_A_NOTE = 8
 """The most exceptions that a note names; it counts the others."""
 
 
@@ -70,9 +70,11 @@ def all_rise(statement: str, labels: Sequence[str], differences: ArrayLike) -> T
         f"{labels[i]}: {means[i]:+.3g} ± {errors[i]:.2g} ({'reversed' if below[i] else 'not settled'})"
         for i in sorted(np.flatnonzero(~above).tolist(), key=lambda i: not below[i])
     ]
-    more = f"; and {len(exceptions) - NAMED} more" if len(exceptions) > NAMED else ""
+    more = f"; and {len(exceptions) - EXCEPTIONS_IN_A_NOTE} more" if len(exceptions) > EXCEPTIONS_IN_A_NOTE else ""
     named = (
-        f"exceptions, with standard errors: {'; '.join(exceptions[:NAMED])}{more}" if exceptions else "no exceptions"
+        f"exceptions, with standard errors: {'; '.join(exceptions[:EXCEPTIONS_IN_A_NOTE])}{more}"
+        if exceptions
+        else "no exceptions"
     )
     count, num_seeds = d.shape
     return Trend(

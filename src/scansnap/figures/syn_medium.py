@@ -85,15 +85,9 @@ def make_runs(*, num_seeds: int = 10) -> xr.Dataset:
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
     """All cells with one number of queries."""
-    runs = sweep(
-        classes,
-        SYN_MEDIUM,
-        **RATES,
-        seeds=range(num_seeds),
-        record_every=None,
-        record=("attention", "attention_logits", "entropy"),
-        progress=False,
-    )
+    record = ("attention", "attention_logits", "entropy")
+    setting = {**vars(SYN_MEDIUM), "lr_y": None, **RATES, "record_every": None, "record": record}
+    runs = sweep(classes, **{**setting, "seeds": range(num_seeds)}, progress=False)
     last = runs.isel(step=-1, layer=0, head=0, drop=True)
     logits = last["attention_logits"]
     last["softmax"] = (logits.dims, query_softmax(logits.values, classes.vocab_size), {"units": "1"})

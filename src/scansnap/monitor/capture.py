@@ -7,9 +7,9 @@ that attends is the innermost module of the model on Python's stack, which needs
 Calls of torch's attention functions are captured wherever they are made.  Attention that a model computes itself is
 read from the softmax that it takes, in modules that the user announced and in those named for attention, if its shape
 is that of queries by keys.  So a Hugging Face model is captured as it is with its attention "eager", "sdpa" or
-"flex_attention".  Other implementations are kernels that show nothing: during a snapshot the configuration names "sdpa"
-instead, or "eager" where that gives other numbers.  Key-value caches are left out unless that gives other numbers: a
-Hugging Face model separates packed documents only without a cache.
+"flex_attention".  Other implementations are fused kernels that do not expose the weights: during a snapshot the
+configuration names "sdpa" instead, or "eager" where that gives other numbers.  Key-value caches are left out unless
+that gives other numbers: a Hugging Face model separates packed documents only without a cache.
 
 The first pass is checked: the model runs once untouched, and once with some rows of each attention replaced by what the
 captured weights give.  If a module then returns something else, the capture is wrong and is refused.  Queries and keys
@@ -52,7 +52,7 @@ from scansnap.validation.checks import type_name
 if TYPE_CHECKING:
     from scansnap.monitor.snapshot import SnapshotPass
 
-SOFTMAX = (
+SOFTMAX_FUNCTIONS = (
     functional.softmax,
     torch.softmax,
     torch.Tensor.softmax,
@@ -61,24 +61,24 @@ SOFTMAX = (
     torch.Tensor.log_softmax,
 )
 
-LOGARITHMS = SOFTMAX[3:]
+LOG_SOFTMAX_FUNCTIONS = SOFTMAX_FUNCTIONS[3:]
 
-PRODUCTS = ("matmul", "__matmul__", "bmm", "einsum", "linear")
+PRODUCT_NAMES = ("matmul", "__matmul__", "bmm", "einsum", "linear")
 """Functions that give values the weights that they are multiplied by."""
 
-NAMED_FOR_ATTENTION = re.compile(r"attention|attn|mha$", re.IGNORECASE)
+ATTENTION_CLASS_NAME = re.compile(r"attention|attn|mha$", re.IGNORECASE)
 """Names of classes that attend."""
 
-CROSS = ("key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context")
+CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context")
 """Names of a forward function's arguments that hold what the keys are made of, where that is not the input."""
 
-SINKS = ("sinks", "sink", "attention_sink_bias")
+SINK_PARAMETERS = ("sinks", "sink", "attention_sink_bias")
 """Names of the parameter with the logit of a learned sink for each head."""
 
-OUTSIDE = "outside of modules"
+OUTSIDE_NAME = "outside of modules"
 """The name of attention that no module of the model computes."""
 
-ROUNDING = {
+MAX_OUTPUT_DIFFERENCES = {
     torch.bfloat16: 0.1,
     torch.float16: 2e-2,
     torch.float32: 2e-2 if torch.cuda.is_available() else 1e-3,  # GPUs may use TF32
@@ -149,7 +149,7 @@ class Capture(TorchFunctionMode):
             FLEX: Capture._capture_flex,
         }
         if self._by_softmax or self.found or receiver.is_first:
-            self._handlers |= dict.fromkeys(SOFTMAX, Capture._capture_softmax)
+            self._handlers |= dict.fromkeys(SOFTMAX_FUNCTIONS, Capture._capture_softmax)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -164,7 +164,7 @@ class Capture(TorchFunctionMode):
 
     def _follow_weights(self, func: Callable[..., Any], args: Sequence[Any], result: Any) -> None:
         """Note a module that changes the weights that its softmax gave, other than by rounding."""
-        if self._weights is None or not isinstance(result, Tensor) or getattr(func, "__name__", "") in PRODUCTS:
+        if self._weights is None or not isinstance(result, Tensor) or getattr(func, "__name__", "") in PRODUCT_NAMES:
             return
         name, weights, copy = self._weights
         if result.shape != copy.shape or not result.is_floating_point() or not any(arg is weights for arg in args):
@@ -249,12 +249,12 @@ class Capture(TorchFunctionMode):
         stack = [(m, frame) for m, frame in self._modules() if not isinstance(m, nn.Softmax | nn.LogSoftmax)]
         announced = next(((m, frame) for m, frame in stack if id(m) in self._by_softmax), None)
         module, frame = announced or next(iter(stack), (None, None))
-        name = self._names.get(id(module), OUTSIDE)
+        name = self._names.get(id(module), OUTSIDE_NAME)
         if announced is None and not self._receiver.is_first and name not in self.found:
             return func(*args, **kwargs)
         call = self._scored(scores, module, frame)
         if announced is None:
-            is_named = NAMED_FOR_ATTENTION.search(type(module).__name__) is not None
+            is_named = ATTENTION_CLASS_NAME.search(type(module).__name__) is not None
             _, heads, queries, _ = call.sizes
             is_of_one_token = not is_named and heads in self._lengths and queries not in self._lengths
             if is_of_one_token or not self._is_of_tokens(call, scores.ndim):
@@ -264,7 +264,7 @@ class Capture(TorchFunctionMode):
                 return func(*args, **kwargs)
             self.found[name] = module
         result = self.record(module, frame, call, lambda: func(*args, **kwargs))
-        if announced is None and self._receiver.is_first and func not in LOGARITHMS:
+        if announced is None and self._receiver.is_first and func not in LOG_SOFTMAX_FUNCTIONS:
             self._weights = name, result, result.nan_to_num()
         return result
 
@@ -278,7 +278,7 @@ class Capture(TorchFunctionMode):
         keys = scores.shape[3]
         if rows != keys and (heads == keys or (rows not in self._lengths and heads in self._lengths)):  # (B, T, H, S)
             scores, heads = scores.transpose(1, 2), rows
-        parameters = (getattr(module, name, None) for name in SINKS)
+        parameters = (getattr(module, name, None) for name in SINK_PARAMETERS)
         sink = next((p.detach() for p in parameters if isinstance(p, Tensor) and p.numel() == heads), None)
         is_cross = _is_cross(module, frame)
         if sink is None or scores.shape[3] - 1 not in {scores.shape[2], *self._lengths}:
@@ -330,7 +330,7 @@ class Capture(TorchFunctionMode):
 
     def _layer_name(self, module: nn.Module | None) -> str:
         """The module's name, with the number of the call if it has attended before in this pass."""
-        name = self._names.get(id(module), OUTSIDE)
+        name = self._names.get(id(module), OUTSIDE_NAME)
         self._calls[name] = number = self._calls.get(name, 0) + 1
         return name if number == 1 else f"{name} (call {number})"
 
@@ -341,7 +341,7 @@ def _is_cross(module: nn.Module | None, frame: FrameType | None) -> bool:
         return True
     tensors = _tensor_arguments(frame)
     first = next(iter(tensors.values()), None)
-    return any(tensor is not first for name, tensor in tensors.items() if name in CROSS)
+    return any(tensor is not first for name, tensor in tensors.items() if name in CROSS_ARGUMENTS)
 
 
 def _tensor_arguments(frame: FrameType | None) -> dict[str, Tensor]:
@@ -353,11 +353,11 @@ def _tensor_arguments(frame: FrameType | None) -> dict[str, Tensor]:
     return {name: values[name] for name in names if isinstance(values.get(name), Tensor)}
 
 
-SHOWN = (None, "eager", "sdpa", "flex_attention")
+READABLE_KERNELS = (None, "eager", "sdpa", "flex_attention")
 """Implementations of attention in Hugging Face configurations that are captured as they are."""
 
 
-KERNEL, CACHE = "_attn_implementation_internal", "use_cache"
+KERNEL_KEY, CACHE_KEY = "_attn_implementation_internal", "use_cache"
 """The attributes of Hugging Face configurations with the implementation of attention, and whether to make a cache."""
 
 
@@ -367,7 +367,7 @@ def configured(model: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for configuration in configurations(model):
             for name, value in settings.items():
-                if name in configuration and (name != KERNEL or configuration[KERNEL] not in SHOWN):
+                if name in configuration and (name != KERNEL_KEY or configuration[KERNEL_KEY] not in READABLE_KERNELS):
                     stack.callback(configuration.__setitem__, name, configuration[name])
                     configuration[name] = value
         yield
@@ -375,16 +375,16 @@ def configured(model: nn.Module, settings: Mapping[str, Any]) -> Iterator[None]:
 
 def settings_in_training(model: nn.Module) -> dict[str, Any]:
     """What a Hugging Face model sets itself while it trains: no cache where it recomputes activations."""
-    return {CACHE: False} if any(getattr(m, "gradient_checkpointing", False) for m in model.modules()) else {}
+    return {CACHE_KEY: False} if any(getattr(m, "gradient_checkpointing", False) for m in model.modules()) else {}
 
 
 def settings_to_try(model: nn.Module) -> list[dict[str, Any]]:
     """The settings under which attention may be captured, the cheapest first."""
     before = configurations(model)
-    uses_kernel = any(configuration[KERNEL] not in SHOWN for configuration in before)
-    uses_cache = any(configuration.get(CACHE) for configuration in before)
-    kernels: list[dict[str, Any]] = [{KERNEL: "sdpa"}, {KERNEL: "eager"}] if uses_kernel else [{}]
-    caches = [{CACHE: False}] if uses_cache else []
+    uses_kernel = any(configuration[KERNEL_KEY] not in READABLE_KERNELS for configuration in before)
+    uses_cache = any(configuration.get(CACHE_KEY) for configuration in before)
+    kernels: list[dict[str, Any]] = [{KERNEL_KEY: "sdpa"}, {KERNEL_KEY: "eager"}] if uses_kernel else [{}]
+    caches = [{CACHE_KEY: False}] if uses_cache else []
     caches += [] if caches and settings_in_training(model) else [{}]
     return [kernel | cache for kernel in kernels for cache in caches]
 
@@ -395,7 +395,7 @@ def configurations(model: nn.Module) -> list[dict[str, Any]]:
         return []
     objects = {id(c): c for c in (module.__dict__.get("config") for module in model.modules()) if c is not None}
     contents = [getattr(c, "__dict__", {}) for c in objects.values()]
-    return [content for content in contents if KERNEL in content]
+    return [content for content in contents if KERNEL_KEY in content]
 
 
 class OutputRecorder:
@@ -433,14 +433,14 @@ class OutputRecorder:
                 if theirs.shape == ours.shape and theirs.numel():
                     are_nan = theirs.isnan() & ours.isnan()
                     error = float(((theirs - ours).abs() / size).masked_fill(are_nan, 0.0).amax())
-                    if not error <= ROUNDING.get(theirs.dtype, 1e-3):
+                    if not error <= MAX_OUTPUT_DIFFERENCES.get(theirs.dtype, 1e-3):
                         return key[0], error
         return None
 
     def attention_modules(self) -> list[str]:
         """The modules that ran, have a name or projections as attention does, and hold no other such module."""
         ran = {name: self._modules[name] for name, _ in self.outputs}
-        named = [n for n, m in ran.items() if NAMED_FOR_ATTENTION.search(type(m).__name__) or shows_projections(m)]
+        named = [n for n, m in ran.items() if ATTENTION_CLASS_NAME.search(type(m).__name__) or shows_projections(m)]
         return [name for name in named if not any(other.startswith(f"{name}.") for other in named)]
 
 

@@ -23,7 +23,7 @@ from scansnap.storage.folder import is_new
 if TYPE_CHECKING:
     from torch import Tensor
 
-PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth")
+PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth")
 
 
 def watch_checkpoints(
@@ -51,7 +51,7 @@ def watch_checkpoints(
     allow_pickles : bool
         Open pickled weights too; opening a pickle can run any code in it.
     on_checkpoint, on_note : functions
-        Called with the number of the checkpoint, their count and its step; and with what is to be said.
+        Called with the number of the checkpoint, their count and its step; and with a sentence to print.
     """
     series = find_checkpoints(folder)
     steps = list(series)
@@ -107,7 +107,7 @@ def _load(path: Path, allow_pickles: bool) -> Any:
     """The model of a checkpoint."""
     transformers = _transformers()
     if not allow_pickles and not list(path.glob("*.safetensors")):
-        if any(list(path.glob(pattern)) for pattern in PICKLES):
+        if any(list(path.glob(pattern)) for pattern in PICKLE_PATTERNS):
             raise InputError(
                 f"{path} has no safetensors: its weights are a pickle, which can run any code of whoever made it when "
                 "it is opened; allow that (--allow-pickles) if you trust where it comes from."
@@ -139,7 +139,7 @@ def _replace_weights(model: Any, path: Path, allow_pickles: bool) -> None:
 def _encoded(
     text: str, path: Path, folder: Path, model: Any, windows: int, length: int
 ) -> tuple[Tensor, Callable[[int], str], str]:
-    """Windows of token ids, what a token is called, and what is to be said if there is no tokenizer."""
+    """Windows of token ids, what a token is called, and a note if there is no tokenizer."""
     tokenizer, why_not = _tokenizer(path, folder)
     note = ""
     vocab = int(model.config.get_text_config().vocab_size)

@@ -3,7 +3,7 @@
 Runs are compared at the same steps, or at the same sums of learning rate times steps, the time in which gradient
 descent moves.  Snapshots of the second run are interpolated to those of the first.  Two heads differ from the first
 snapshot at which, as at every later one, a share of attention differs by more than a tolerance, or the largest logit by
-more than that share of `ROUNDED`, the size at which logits count as exploded.
+more than that share of `EXPLODED_LOGIT`, the size at which logits count as exploded.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.monitor.dataset import LEARNING_RATE, head_variables, split_missing
-from scansnap.monitor.verdict_rules import ROUNDED
+from scansnap.monitor.verdict_rules import EXPLODED_LOGIT
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, judge_heads
 from scansnap.runtime.errors import InputError
 
-UNITS = {
+COMPARISON_UNITS = {
     "normalized_entropy": 1.0,
     "top_1": 1.0,
     "first_token": 1.0,
     "previous_token": 1.0,
     "prefix_matching": 1.0,
     "learned_sink": 1.0,
-    "largest_logit": ROUNDED,
+    "largest_logit": EXPLODED_LOGIT,
 }
 """Quantities that are compared, and the unit of each, so that one tolerance fits all."""
 
@@ -56,9 +56,11 @@ def compare_runs(
     smallest number of all heads.
     """
     runs = [split_missing(run)[0] for run in (first, second)]
-    names = [name for name in UNITS if all(name in head_variables(run) for run in runs)]
+    names = [name for name in COMPARISON_UNITS if all(name in head_variables(run) for run in runs)]
     if not names:
-        raise InputError(f"the runs share no quantity that can be compared: record some of {', '.join(UNITS)} in both.")
+        raise InputError(
+            f"the runs share no quantity that can be compared: record some of {', '.join(COMPARISON_UNITS)} in both."
+        )
     times = [_times(run, by_rate) for run in runs]
     shared = (times[0] >= times[1][0]) & (times[0] <= times[1][-1])  # snapshots of the first that lie within the second
     if not shared.any():
@@ -68,7 +70,9 @@ def compare_runs(
         values = [_by_head(run, name, same=runs[0][name].shape[1:] == runs[1][name].shape[1:]) for run in runs]
         for where, ours in values[0].items():
             theirs = np.interp(times[0], times[1], values[1][where])
-            differs = ~(np.abs(ours - theirs) <= tolerance * UNITS[name]) & np.isfinite(ours) & np.isfinite(theirs)
+            differs = (
+                ~(np.abs(ours - theirs) <= tolerance * COMPARISON_UNITS[name]) & np.isfinite(ours) & np.isfinite(theirs)
+            )
             later = np.flatnonzero(shared & ~differs)
             begin = int(later[-1]) + 1 if len(later) else int(np.flatnonzero(shared)[0])
             if begin < len(shared) and shared[begin]:

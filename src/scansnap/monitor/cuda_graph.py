@@ -9,7 +9,7 @@ Otherwise the snapshot is taken without the graph and captured again, a few time
 draws random numbers or changes buffers or attributes, where the model has hooks, and where the probe is a function.
 The graph's first replay must give the numbers of the snapshot that it was captured from.
 
-A graph keeps its memory between snapshots; one that takes more than `MAX_SHARE` of the device's is given up.
+A graph keeps its memory between snapshots; one that takes more than `MAX_MEMORY_SHARE` of the device's is given up.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from scansnap.monitor.isolation import ModuleAttributes
 
-MAX_SHARE = 1 / 32
+MAX_MEMORY_SHARE = 1 / 32
 """The largest share of a device's memory that a graph may keep."""
 
 MAX_CAPTURES = 3
-"""How often a snapshot is captured before changes of the model are taken to be its habit."""
+"""Give up on CUDA graphs after this many captures."""
 
 
 class GraphReplay:
@@ -83,7 +83,7 @@ class GraphReplay:
             torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-6, equal_nan=True)
             for a, b in zip(result, expected, strict=True)
         )
-        if is_same and held <= MAX_SHARE * torch.cuda.get_device_properties(self._device).total_memory:
+        if is_same and held <= MAX_MEMORY_SHARE * torch.cuda.get_device_properties(self._device).total_memory:
             self._graph, self._result, self._conditions = graph, result, conditions
         else:
             self._captures_left = 0

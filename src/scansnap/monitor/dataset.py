@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scansnap.monitor.quantities import HeadQuantity, QuantityError
 from scansnap.runtime.errors import ScanSnapError
 
-HEADS = ("step", "layer", "head")
+HEAD_DIMS = ("step", "layer", "head")
 
 FINITE = "finite"
 """What every snapshot records: 1 for a head whose logits are all finite, or 0; NaN for the heads of other layers that
@@ -27,7 +27,7 @@ are not finite either, once the first was not."""
 LOSS, LEARNING_RATE = "loss", "learning_rate"
 """What is recorded of the training at each snapshot; NaN if it is not known."""
 
-SAME = 0.01
+MAX_NUMERICAL_DIFFERENCE = 0.01
 """Attention that differs by this share or less is the same up to rounding and differences between machines."""
 
 
@@ -36,7 +36,7 @@ class SnapshotError(ScanSnapError):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class SnapshotRecord:
     """What one snapshot measured; with a `reason` some of it is not there, or all of it: `values` is empty."""
 
     values: Mapping[str, NDArray[np.float64]]  # (layer, head), with `FINITE`; NaN where a logit is not finite
@@ -50,7 +50,7 @@ class Snapshot:
     def status(self) -> str:
         return "ok" if not self.reason else "partial" if self.values else "missing"
 
-    def check(self) -> Snapshot:
+    def check(self) -> SnapshotRecord:
         """This snapshot; an error if anything went wrong."""
         if self.reason:
             raise SnapshotError(self.reason)
@@ -60,7 +60,7 @@ class Snapshot:
 
 
 def make_dataset(
-    template: xr.Dataset, record: Sequence[HeadQuantity], snapshots: Sequence[Snapshot], *, patterns: bool = True
+    template: xr.Dataset, record: Sequence[HeadQuantity], snapshots: Sequence[SnapshotRecord], *, patterns: bool = True
 ) -> xr.Dataset:
     """The snapshots as a Dataset with the coordinates and attributes of `template`, which has no steps.
 
@@ -71,7 +71,7 @@ def make_dataset(
     described[FINITE] = "whether all attention logits are finite", "1"
     variables: dict[str, Any] = {
         name: (
-            HEADS,
+            HEAD_DIMS,
             _stack([snapshot.values.get(name) for snapshot in snapshots], shape, np.float64),
             {"long_name": long_name, "units": units},
         )
@@ -83,7 +83,7 @@ def make_dataset(
     if patterns:
         shown = template.sizes["row"], template.sizes["key"]
         variables["pattern"] = (
-            (*HEADS, "row", "key"),
+            (*HEAD_DIMS, "row", "key"),
             _stack([snapshot.pattern for snapshot in snapshots], (*shape, *shown), np.float32),
             {"long_name": "attention among the first tokens of the first window of the probe", "units": "1"},
         )
@@ -97,15 +97,15 @@ def make_dataset(
 
 def head_variables(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     """The variables of a Dataset with a number for each step, layer and head, by name."""
-    return {str(name): values for name, values in dataset.data_vars.items() if values.dims == HEADS}
+    return {str(name): values for name, values in dataset.data_vars.items() if values.dims == HEAD_DIMS}
 
 
-def list_snapshots(dataset: xr.Dataset) -> list[Snapshot]:
+def list_snapshots(dataset: xr.Dataset) -> list[SnapshotRecord]:
     """The snapshots that a Dataset holds, without their patterns."""
     arrays = {name: values.values for name, values in head_variables(dataset).items()}
     texts = [dataset[name].values.tolist() for name in ("step", "status", "reason", LOSS, LEARNING_RATE)]
     return [
-        Snapshot(
+        SnapshotRecord(
             {} if status == "missing" else {name: a[i] for name, a in arrays.items()},
             reason=reason,
             step=step,
@@ -141,7 +141,7 @@ def _stack(values: Sequence[NDArray[Any] | None], shape: tuple[int, ...], dtype:
     return result
 
 
-def is_other_model(stored: xr.Dataset, now: Snapshot) -> bool:
+def is_other_model(stored: xr.Dataset, now: SnapshotRecord) -> bool:
     """Whether the model of this snapshot is clearly not the one of the stored snapshots.
 
     Let d(a, b) be the mean of ½ Σ|p - p'| over the rows of the patterns at a and b, the share of attention that
@@ -156,7 +156,7 @@ def is_other_model(stored: xr.Dataset, now: Snapshot) -> bool:
         return True
     first, last = (snapshots["pattern"].isel(step=step).values for step in (0, -1))
     distance = _moved(last, now.pattern)
-    if np.isnan(distance) or distance <= SAME:
+    if np.isnan(distance) or distance <= MAX_NUMERICAL_DIFFERENCE:
         return False
     return now.step == snapshots["step"].values[-1] or _moved(first, now.pattern) < distance
 

@@ -28,13 +28,13 @@ from torch import Tensor, distributed, nn
 
 Result = TypeVar("Result")
 
-UNTOUCHED = ("_parameters", "_modules")
+EXCLUDED_ATTRIBUTES = ("_parameters", "_modules")
 """Attributes of a module that are not restored: a forward pass does not change them."""
 
-OF_SHARDS = ("training", "_buffers")
+SHARD_ATTRIBUTES = ("training", "_buffers")
 """Attributes that are restored where a wrapper of sharded parameters keeps others for itself."""
 
-WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module.")
+WRAPPER_PREFIXES = ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module.")
 """What wrappers add to the names of modules."""
 
 
@@ -53,7 +53,7 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The modules by their names without those of wrappers; the model itself has the name of its class."""
     modules: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        for wrapper in WRAPPERS:
+        for wrapper in WRAPPER_PREFIXES:
             name = f"{name}.".replace(wrapper, "").removesuffix(".")
         modules[name or type(module).__name__] = module
     return modules
@@ -70,7 +70,7 @@ class SideEffects:
 def isolated(model: nn.Module, is_sharded: bool = False) -> Iterator[SideEffects]:
     """Evaluation mode without gradients inside; all that a forward pass can change is restored at the end.
 
-    Afterwards the result says whether anything had changed.
+    Afterwards `any` of the result is true if anything had changed.
     """
     effects = SideEffects()
     modules = list(model.modules())
@@ -114,7 +114,9 @@ def _random_states(devices: set[torch.device], effects: SideEffects) -> Iterator
 
 @contextmanager
 def _attributes(modules: list[nn.Module], is_sharded: bool, effects: SideEffects) -> Iterator[None]:
-    state = ModuleAttributes(modules, (lambda n: n in OF_SHARDS) if is_sharded else (lambda n: n not in UNTOUCHED))
+    state = ModuleAttributes(
+        modules, (lambda n: n in SHARD_ATTRIBUTES) if is_sharded else (lambda n: n not in EXCLUDED_ATTRIBUTES)
+    )
     held = [value for module in modules for value in module._buffers.values()] + state.values()
     tensors = {id(value): value for value in held if isinstance(value, Tensor)}.values()
     copies = [(tensor, _version(tensor), tensor.detach().clone()) for tensor in tensors]
@@ -170,7 +172,7 @@ class ModuleAttributes:
         )
 
     def restore(self) -> bool:
-        """Restore everything, and say whether anything but the mode had changed."""
+        """Restore everything; returns whether anything but the mode had changed."""
         changes: set[str] = set()
         for now, before in self._modules:
             for name in [name for name in now if name not in before and self._covers(name)]:
@@ -201,28 +203,28 @@ def _is_same(container: Any, content: Any) -> bool:
 
 def is_first_process() -> bool:
     """Whether this process records."""
-    return not are_several() or distributed.get_rank() == 0
+    return not is_distributed() or distributed.get_rank() == 0
 
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether each process holds only a part of the parameters."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     shards = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
-    return are_several() and any(isinstance(module, shards) for module in model.modules())
+    return is_distributed() and any(isinstance(module, shards) for module in model.modules())
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:
     """Whether processes hold parts of parameters that they compute with together; FSDP alone gathers them."""
     tensor = sys.modules.get("torch.distributed.tensor")
-    if tensor is None or not are_several():
+    if tensor is None or not is_distributed():
         return False
     own_axes = int(is_sharded(model))  # the axis of the mesh that FSDP shards
     sharded = [p for p in model.parameters() if isinstance(p, tensor.DTensor)]
     return any(sum(isinstance(place, tensor.Shard) for place in p.placements) > own_axes for p in sharded)
 
 
-def share_of_heads(module: nn.Module) -> tuple[int, int]:
-    """The place of this process among those that share a module's heads, and their number; asked while it computes."""
+def head_shard(module: nn.Module) -> tuple[int, int]:
+    """(rank, world size) of the tensor-parallel group that splits this module's heads."""
     tensor = sys.modules.get("torch.distributed.tensor")
     if tensor is None:
         return 0, 1
@@ -263,6 +265,6 @@ def free_gathered(model: nn.Module) -> None:
             module._handle.post_reshard()
 
 
-def are_several() -> bool:
+def is_distributed() -> bool:
     """Whether several processes train together."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1

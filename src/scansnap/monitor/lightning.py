@@ -6,12 +6,14 @@ Trainer(callbacks=[ss.LightningWatch(probe=batch, store="attention.zarr")])
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Any
 
 from torch import Tensor
 
-from scansnap.monitor.watch import Watch, WatchOptions, watch
+from scansnap.monitor.options import WatchOptions, takes_watch_options
+from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError
+from scansnap.validation.options import from_names
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -29,15 +31,16 @@ class LightningWatch(Callback):
     >>> callback = ss.LightningWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(callbacks=[callback])
     """
 
-    def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
-        self._probe, self._options = probe, options
+    @takes_watch_options(WatchOptions)
+    def __init__(self, **options: Any) -> None:
+        self._options = from_names(WatchOptions, options)
         self.watch: Watch | None = None
         self._step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step = trainer.global_step
-        usual: WatchOptions = {"start": self._step, "optimizer": next(iter(trainer.optimizers), None)}
-        self.watch = watch(pl_module, probe=self._probe, **(usual | self._options))
+        optimizer = next(iter(trainer.optimizers), None)
+        self.watch = Watch(pl_module, self._options.with_defaults(start=self._step, optimizer=optimizer))
 
     def on_train_batch_end(
         self,

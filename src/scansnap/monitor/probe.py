@@ -30,19 +30,22 @@ from torch import Tensor, nn
 from scansnap.monitor.attention import every_row
 from scansnap.runtime.errors import InputError
 
-PER_REPEATED = 8
+WINDOWS_PER_REPEATED = 8
 """Windows of the probe for each window of repeated tokens."""
 
-TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels")
+TOKEN_ARGUMENTS = ("input_ids", "decoder_input_ids", "labels")
 """Keyword arguments that hold token ids; `labels` are shifted to the right by models that make their input of them."""
 
-POSITIONS, DOCUMENTS = "position_ids", ("document_ids", "doc_ids", "segment_ids", "sequence_ids", "seq_idx")
+POSITION_ARGUMENT, DOCUMENT_ARGUMENTS = (
+    "position_ids",
+    ("document_ids", "doc_ids", "segment_ids", "sequence_ids", "seq_idx"),
+)
 """Keyword arguments that show where the documents of a packed window begin: at position 0, or with another id."""
 
-BOUNDARIES = ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q")
+BOUNDARY_ARGUMENTS = ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q")
 """Keyword arguments of variable-length kernels: where each document of the only window begins, and where it ends."""
 
-SHOWN = 48
+PATTERN_SIZE = 48
 """Tokens of the first window whose attention is kept."""
 
 
@@ -194,7 +197,7 @@ class Probe:
         """The token ids (windows, T) of the first call, if it has any."""
         named = _tensors(*self._calls[0]) if self._calls else []
         first = [value for name, value in named if name.isdigit()][:1]
-        for value in [*(value for ids in TOKEN_IDS for name, value in named if name == ids), *first]:
+        for value in [*(value for ids in TOKEN_ARGUMENTS for name, value in named if name == ids), *first]:
             is_ids = value.ndim == 2 and not value.is_floating_point() and value.dtype != torch.bool
             return (value.T if self.batch_dim else value) if is_ids and not value.is_nested else None
         return None
@@ -223,7 +226,7 @@ class Probe:
         return self._repeated[key]
 
     def masks(self, piece: Piece, batch: int, length: int) -> dict[str, Tensor]:
-        """What masks of the call may say of which tokens (batch, length) are not padding, by name.
+        """Which tokens (batch, length) may be no padding by each mask of the call, by the mask's name.
 
         A mask may be true for padding or for the others, so both are here; attention itself shows which holds.
         """
@@ -235,14 +238,14 @@ class Probe:
         return masks | {f"not {name}": ~mask for name, mask in masks.items()}
 
     def first_of_documents(self, piece: Piece, batch: int, length: int) -> Tensor | None:
-        """The first token (batch, length) of each token's document, where the call says which tokens are packed."""
+        """The first token (batch, length) of each token's document, where the call has packed documents."""
         for name, value in _tensors(piece.args, piece.kwargs):
-            if name in (POSITIONS, *DOCUMENTS) and value.ndim == 2 and value.shape[1] == length:
+            if name in (POSITION_ARGUMENT, *DOCUMENT_ARGUMENTS) and value.ndim == 2 and value.shape[1] == length:
                 is_first = value == 0
-                if name != POSITIONS:
+                if name != POSITION_ARGUMENT:
                     is_first = torch.ones_like(value, dtype=torch.bool)
                     is_first[:, 1:] = value[:, 1:] != value[:, :-1]
-            elif name in BOUNDARIES and value.ndim == 1 and batch == 1:
+            elif name in BOUNDARY_ARGUMENTS and value.ndim == 1 and batch == 1:
                 is_first = torch.zeros(1, length + 1, dtype=torch.bool, device=value.device)
                 is_first = is_first.index_fill(1, value.long().clamp(0, length), True)[:, :length]
             else:
@@ -276,14 +279,15 @@ class Probe:
 
     def _with_repeated(self, call: Any, count: int) -> tuple[Any, int]:
         """The call with windows of repeated tokens after its own."""
-        number = max(1, count // PER_REPEATED)
+        number = max(1, count // WINDOWS_PER_REPEATED)
         dim, ids = self.batch_dim, self.token_ids()
-        if not self.repeats or dim is None or ids is None or any(name in BOUNDARIES for name, _ in _tensors(*call)):
+        has_boundaries = any(name in BOUNDARY_ARGUMENTS for name, _ in _tensors(*call))
+        if not self.repeats or dim is None or ids is None or has_boundaries:
             return call, 0
 
         def extend(name: str, value: Tensor) -> Tensor:
             tail = value.narrow(dim, 0, 1).expand(*(number if i == dim else -1 for i in range(value.ndim)))
-            if value.ndim == 2 and (name in TOKEN_IDS or (name == "0" and value.dtype == ids.dtype)):
+            if value.ndim == 2 and (name in TOKEN_ARGUMENTS or (name == "0" and value.dtype == ids.dtype)):
                 length = value.shape[1 - dim]
                 tokens = self.repeated_tokens(length + (name == "labels"), number)
                 if tokens is not None:
@@ -291,10 +295,10 @@ class Probe:
                     tail = (tokens.T if dim else tokens).to(value.dtype)
             elif value.ndim == 2 and name.endswith("attention_mask"):
                 tail = torch.ones_like(tail)
-            elif value.ndim == 2 and name == POSITIONS:
+            elif value.ndim == 2 and name == POSITION_ARGUMENT:
                 places = torch.arange(value.shape[1 - dim], device=value.device, dtype=value.dtype)
                 tail = (places[:, None] if dim else places).expand_as(tail)
-            elif name in DOCUMENTS or (value.ndim == 2 and name.endswith("key_padding_mask")):
+            elif name in DOCUMENT_ARGUMENTS or (value.ndim == 2 and name.endswith("key_padding_mask")):
                 tail = torch.zeros_like(tail)
             return torch.cat([value, tail], dim)
 
@@ -304,7 +308,7 @@ class Probe:
 
 def _are_ids(name: str, value: Tensor) -> bool:
     """Whether an argument of the model holds token ids."""
-    is_named = name in TOKEN_IDS[:2] or name == "0"
+    is_named = name in TOKEN_ARGUMENTS[:2] or name == "0"
     return is_named and not value.is_floating_point() and value.dtype != torch.bool and not value.is_nested
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-PAIRS = (
+PAIR_NAMES = (
     ("q_proj", "k_proj"),
     ("query", "key"),
     ("q", "k"),
@@ -21,16 +21,16 @@ PAIRS = (
 )
 """Names under which modules hold the projections of queries and of keys."""
 
-FUSED = ("in_proj_weight", "c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")
+FUSED_NAMES = ("in_proj_weight", "c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")
 """Names under which modules hold one projection of queries, keys and values."""
 
-BY_HEAD = ("query_key_value",)
+PER_HEAD_NAMES = ("query_key_value",)
 """Of these, the rows of each head are together, and not all queries first."""
 
 
 def shows_projections(module: nn.Module) -> bool:
     """Whether a module projects to queries and keys, by the names of what it holds."""
-    names = (*PAIRS, *((name,) for name in FUSED if name != "in_proj"))  # which other layers have too
+    names = (*PAIR_NAMES, *((name,) for name in FUSED_NAMES if name != "in_proj"))  # which other layers have too
     return any(all(isinstance(getattr(module, name, None), nn.Module) for name in group) for group in names)
 
 
@@ -49,19 +49,19 @@ def find_projections(module: nn.Module, heads: int, width: int, attribute: str =
     of each parameter is read, "data" or "grad".
     """
     width = width or int(getattr(module, "head_dim", 0) or 0)
-    for names in PAIRS:
+    for names in PAIR_NAMES:
         pair = [_matrix(getattr(module, name, None), attribute) for name in names]
         if pair[0] is not None and pair[1] is not None:
             return _by_head(pair[0], pair[1], heads, width)
-    for name in FUSED:
+    for name in FUSED_NAMES:
         fused = _matrix(getattr(module, name, None), attribute)
         if fused is None:
             continue
         width = width or len(fused) // (3 * heads)
         groups, rest = divmod(len(fused) - heads * width, 2 * width)
-        if rest or (name in BY_HEAD and groups != heads):
+        if rest or (name in PER_HEAD_NAMES and groups != heads):
             return None
-        if name in BY_HEAD:
+        if name in PER_HEAD_NAMES:
             query, key, _ = fused.view(heads, 3, width, -1).unbind(1)
             return Projections(query, key)
         return _by_head(fused[: heads * width], fused[heads * width :][: groups * width], heads, width)

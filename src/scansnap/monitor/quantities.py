@@ -1,7 +1,7 @@
 """What is recorded of each head, an open list; a user's own quantity is made the same way as these.
 
 Row t of a head gives key s the weight p_ts; n_t keys are not hidden from it.  A quantity is a number for each row, and
-its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it says nothing of: a row of one
+its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it does not cover: a row of one
 key has no choice, so it does not count; the weight on the k largest keys counts rows of more than k keys.
 
     @head_quantity(long_name="attention on the token itself")
@@ -43,10 +43,10 @@ from scansnap.validation.validate import validated
 Reduction = Literal["mean", "max", "peak", "place"]
 Sample = Literal["probe", "followed", "repeated", "projections", "gradients"]
 
-FARTHEST = 16
+MAX_OFFSET = 16
 """The largest distance, in tokens before or after a row, at which a head's attention is looked for."""
 
-FAR = 1000
+FAR_DISTANCE = 1000
 """Attention that lies farther back than this many tokens is far."""
 
 
@@ -115,7 +115,7 @@ class Rows:
     @cached_property
     def by_offset(self) -> Profile:
         """Attention by how many tokens before the row a key is; negative after it."""
-        offsets = torch.arange(-FARTHEST, FARTHEST + 1, device=self.positions.device)
+        offsets = torch.arange(-MAX_OFFSET, MAX_OFFSET + 1, device=self.positions.device)
         keys = self.positions[:, :, None] - offsets  # (B, r, n)
         length = self.weights.shape[-1]
         does_count = ((keys >= 0) & (keys < length))[:, None] & (self.keys > 1)[..., None] & self.is_self
@@ -181,7 +181,7 @@ class Rows:
 
 
 class QuantityError(InputError):
-    """A quantity that cannot be computed as its function says."""
+    """A quantity whose function fails or returns something else than numbers."""
 
     def without_frames(self) -> QuantityError:
         """This error without its frames, which would keep the tensors of a snapshot; their lines stay as a note."""
@@ -194,15 +194,15 @@ class QuantityError(InputError):
 SQUARINGS = 10
 """Squarings of M in the power iteration for its largest eigenvalue."""
 
-TAKEN = ("pattern", "finite", "loss", "learning_rate", "default")
+RESERVED_NAMES = ("pattern", "finite", "loss", "learning_rate", "default")
 """Names of what every watch records."""
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether something failed for lack of memory, which devices and libraries say in their own ways."""
-    said = str(error).lower()
+    """Whether something failed for lack of memory; each device and library has its own words for it."""
+    message = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and ("out of memory" in said or "alloc" in said)
+        isinstance(error, RuntimeError) and ("out of memory" in message or "alloc" in message)
     )
 
 
@@ -228,7 +228,7 @@ class HeadQuantity:
         object.__setattr__(self, "__wrapped__", self.compute)
         if not self.name.isidentifier():
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
-        if self.name in TAKEN:
+        if self.name in RESERVED_NAMES:
             raise InputError(f"a quantity is called '{self.name}', as what every watch records: give it another name.")
         if self.sample in ("projections", "gradients") and self.reduction in ("peak", "place"):
             raise InputError(
@@ -236,7 +236,7 @@ class HeadQuantity:
             )
 
     def of(self, measured: object, shape: Sequence[int]) -> Tensor | Profile:
-        """What the function says of rows or projections; a function that fails is named."""
+        """The values of the function on rows or projections; a function that fails is named."""
         try:
             values = self.compute(measured)
         except Exception as error:
@@ -277,11 +277,11 @@ def head_quantity(
 ) -> Callable[[Callable[..., Tensor | Profile]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
-    The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` says which rows it
-    is given: those of the probe; those that are followed from one snapshot to the next, with the weights `before`; or
-    those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" or "gradients" is
-    given the `Projections` of layers, or their gradients, instead.  With `vectors` the rows also have queries, keys and
-    values.  A `default` quantity is recorded without asking once it is registered.
+    The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` chooses the rows
+    that it is given: those of the probe; those that are followed from one snapshot to the next, with the weights
+    `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" or
+    "gradients" is given the `Projections` of layers, or their gradients, instead.  With `vectors` the rows also have
+    queries, keys and values.  A `default` quantity is recorded without asking once it is registered.
 
     >>> @ss.head_quantity(long_name="largest weight")
     ... def largest_weight(rows):
@@ -512,12 +512,12 @@ def distance(rows: Rows) -> Tensor:
     return rows.of_more_than(1, (rows.shares * _distances(rows)).sum(-1)) if rows.is_self else rows.unknown()
 
 
-@built_in(long_name=f"attention more than {FAR:,} tokens away, of rows that have such keys")
+@built_in(long_name=f"attention more than {FAR_DISTANCE:,} tokens away, of rows that have such keys")
 def far_weight(rows: Rows) -> Tensor:
     """Σ_s p_ts over |t - s| > 1,000, for rows t > 1,000."""
     if not rows.is_self:
         return rows.unknown()
-    is_far = _distances(rows) > FAR
+    is_far = _distances(rows) > FAR_DISTANCE
     has_far = (is_far & (rows.logits != -math.inf)).any(-1)
     return rows.of_more_than(1, (rows.shares * is_far).sum(-1)).masked_fill(~has_far, math.nan)
 

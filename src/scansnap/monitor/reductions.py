@@ -12,10 +12,10 @@ from torch import Tensor
 
 from scansnap.monitor.quantities import HeadQuantity, Profile, QuantityError, Rows, Sample
 
-ENOUGH = 0.5
+MIN_ROW_SHARE = 0.5
 """A candidate of a profile counts if at least this share of the rows could attend to it."""
 
-OF_PROFILES = ("peak", "place")
+PROFILE_REDUCTIONS = ("peak", "place")
 """Reductions of quantities whose functions return a profile."""
 
 
@@ -31,7 +31,7 @@ class Reductions:
         self._profiled: dict[tuple[Callable[..., Any], Sample], HeadQuantity] = {}  # one quantity for each profile
         self._profiles: dict[tuple[Callable[..., Any], Sample, int], Profile] = {}  # sums over windows (layer, head, n)
         for quantity in record:
-            if quantity.reduction in OF_PROFILES:
+            if quantity.reduction in PROFILE_REDUCTIONS:
                 self._profiled[quantity.compute, quantity.sample] = quantity
             else:
                 start = -math.inf if quantity.reduction == "max" else 0.0
@@ -56,7 +56,7 @@ class Reductions:
         self.is_bad[layer, : len(is_bad)].logical_or_(is_bad.to(self.is_bad.device))
         for quantity in self._record:
             rows = samples.get(quantity.sample)  # None for quantities of projections
-            if rows is not None and quantity.reduction not in OF_PROFILES:
+            if rows is not None and quantity.reduction not in PROFILE_REDUCTIONS:
                 self._add_values(quantity, rows, layer)
         for quantity in self._profiled.values():
             rows = samples.get(quantity.sample)
@@ -67,7 +67,7 @@ class Reductions:
             followed.copy_(probe.weights[:, :, : followed.shape[2]])
 
     def values_of(self, quantity: HeadQuantity, measured: object, shape: Sequence[int]) -> Any:
-        """What a quantity says of rows or projections; None if it fails, or has failed before."""
+        """The values of a quantity on rows or projections; None if it fails, or has failed before."""
         if quantity.name not in self.failures:
             try:
                 return quantity.of(measured, shape)
@@ -111,7 +111,7 @@ class Reductions:
         """The mean, the maximum, the largest mean of a profile or its place (layer, head)."""
         if quantity.name in self.failures:
             return self._new(math.nan)
-        if quantity.reduction in OF_PROFILES:
+        if quantity.reduction in PROFILE_REDUCTIONS:
             return self._largest(quantity)
         totals, counts = self._totals[quantity.name], self._counts[quantity.name]
         return torch.where(counts > 0, totals / counts if quantity.reduction == "mean" else totals, math.nan)
@@ -121,7 +121,7 @@ class Reductions:
         result = self._new(math.nan)
         for (compute, sample, size), (totals, counts, labels) in self._profiles.items():
             if (compute, sample) == (quantity.compute, quantity.sample) and size:
-                does_count = (counts > 0) & (counts >= ENOUGH * counts.amax(-1, keepdim=True))
+                does_count = (counts > 0) & (counts >= MIN_ROW_SHARE * counts.amax(-1, keepdim=True))
                 mean, place = (totals / counts).masked_fill_(~does_count, -math.inf).max(-1)
                 value = mean if quantity.reduction == "peak" else labels.to(place.device)[place].double()
                 result = torch.where(does_count.any(-1), value, result)

@@ -28,7 +28,7 @@ from scansnap.runtime.errors import InputError
 Sink = Callable[[int, Mapping[str, float]], None]
 
 
-def numbers(dataset: xr.Dataset) -> dict[str, float]:
+def head_metrics(dataset: xr.Dataset) -> dict[str, float]:
     """The numbers that sinks receive for the last snapshot."""
     last = dataset.isel(step=-1)
     over_heads = {

@@ -26,21 +26,21 @@ from scansnap.monitor.capture import (
     settings_to_try,
 )
 from scansnap.monitor.cuda_graph import GraphReplay
-from scansnap.monitor.dataset import FINITE, Snapshot
+from scansnap.monitor.dataset import FINITE, SnapshotRecord
 from scansnap.monitor.isolation import (
     SideEffects,
-    are_several,
     free_gathered,
     gather,
+    head_shard,
+    is_distributed,
     is_sharded,
     is_tensor_parallel,
     isolated,
     named_modules,
-    share_of_heads,
     sum_of_processes,
     unwrapped,
 )
-from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.probe import PATTERN_SIZE, Piece, Probe
 from scansnap.monitor.projections import find_projections
 from scansnap.monitor.quantities import HeadQuantity, QuantityError, Rows, Sample, lacks_memory
 from scansnap.monitor.reductions import Reductions
@@ -52,11 +52,11 @@ MAX_FOLLOWED = 1 << 25
 """The most weights of all layers that are kept between snapshots to see what moved: 128 MiB in float32.  Where the
 sampled rows have more, fewer of them are followed; where all rows are asked for, all are followed."""
 
-CHECKED = 16
+CHECKED_ROWS = 16
 """Rows of each window by which a layer's kind is found and its capture checked."""
 
 
-OF_DECODER = ("decoder", "tgt")
+DECODER_MASK_PREFIXES = ("decoder", "tgt")
 """How the names of masks begin that are of a decoder's tokens, which the queries of cross-attention are."""
 
 
@@ -65,7 +65,7 @@ class NoAttention(InputError):
 
 
 @dataclass
-class Layer:
+class LayerCapture:
     """One attention of the model, as the first pass captured it."""
 
     name: str
@@ -75,23 +75,23 @@ class Layer:
     queries: int
     keys: int
     width: int
-    query_mask: str = ""  # the name of what says which queries are not padding
+    query_mask: str = ""  # the name of the mask of queries that are not padding
     key_mask: str = ""
-    share: tuple[int, int] = (0, 1)  # the place of this process among those that share the heads, and their number
+    head_shard: tuple[int, int] = (0, 1)  # (rank, world size) of the tensor-parallel group that splits the heads
     before: Tensor | None = None  # weights of the rows that are followed, at the snapshot before
     has_before: bool = False
 
 
-def most_heads(layers: Mapping[str, Layer]) -> int:
+def most_heads(layers: Mapping[str, LayerCapture]) -> int:
     """The most heads of a layer."""
     return max((layer.heads for layer in layers.values()), default=0)
 
 
-def pattern_shape(layers: Mapping[str, Layer]) -> tuple[int, int]:
+def pattern_shape(layers: Mapping[str, LayerCapture]) -> tuple[int, int]:
     """The rows and keys of a pattern."""
     queries = max((layer.queries for layer in layers.values()), default=0)
     keys = max((layer.keys for layer in layers.values()), default=0)
-    return min(SHOWN, queries), min(SHOWN, keys)
+    return min(PATTERN_SIZE, queries), min(PATTERN_SIZE, keys)
 
 
 def _hides(logits: Tensor, is_real: Tensor, rows: Tensor | None) -> bool:
@@ -127,7 +127,7 @@ class SnapshotPass:
         self,
         probe: Probe,
         record: Sequence[HeadQuantity],
-        layers: dict[str, Layer],
+        layers: dict[str, LayerCapture],
         *,
         is_first: bool = False,
         modules: Mapping[str, nn.Module] | None = None,
@@ -169,7 +169,7 @@ class SnapshotPass:
     def checked_rows(self, name: str) -> Tensor:
         """The rows (B, r) of a layer that are replaced by what the weights give."""
         layer = self.layers[name]
-        return self._probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED]
+        return self._probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED_ROWS]
 
     def raise_failure(self) -> None:
         """Raise what has failed, if anything.
@@ -190,19 +190,22 @@ class SnapshotPass:
 
     def _find(self, name: str, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
-        rows = self._probe.positions(self._piece, windows, queries)[:, :CHECKED]
+        rows = self._probe.positions(self._piece, windows, queries)[:, :CHECKED_ROWS]
         kind, logits = call.kind(rows), call.logits(rows)
         masks = self._probe.masks(self._piece, windows, keys)
         fitting = [m for m, is_real in masks.items() if _hides(logits, is_real, None if kind == "cross" else rows)]
-        telling = [m for m in fitting if not bool(masks[m].all())]
-        key_mask = telling[0] if telling else fitting[0] if len(fitting) == 1 else ""
-        of_decoder = [m for m in self._probe.masks(self._piece, windows, queries) if m.startswith(OF_DECODER)]
-        query_mask = key_mask if kind != "cross" else of_decoder[0] if of_decoder else ""
+        informative = [m for m in fitting if not bool(masks[m].all())]
+        key_mask = informative[0] if informative else fitting[0] if len(fitting) == 1 else ""
+        masks = self._probe.masks(self._piece, windows, queries)
+        decoder_masks = [mask for mask in masks if mask.startswith(DECODER_MASK_PREFIXES)]
+        query_mask = key_mask if kind != "cross" else decoder_masks[0] if decoder_masks else ""
         module = self._modules.get(_module_of(name))
-        share = (0, 1) if module is None else share_of_heads(module)
-        self.layers[name] = Layer(name, kind, windows, heads, queries, keys, call.width, query_mask, key_mask, share)
+        shard = (0, 1) if module is None else head_shard(module)
+        self.layers[name] = LayerCapture(
+            name, kind, windows, heads, queries, keys, call.width, query_mask, key_mask, shard
+        )
 
-    def _measure(self, layer: Layer, call: AttentionCall) -> None:
+    def _measure(self, layer: LayerCapture, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
         if heads != layer.heads:
             raise ScanSnapError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
@@ -213,9 +216,9 @@ class SnapshotPass:
         first = rows.new_zeros(windows, 1) if real_keys is None else real_keys.int().argmax(1, keepdim=True)
         documents = self._probe.first_of_documents(piece, windows, queries) if is_self and queries == keys else None
         tokens = self._probe.key_tokens(piece, windows, keys) if is_self else None
-        is_usual = (queries, keys) == (layer.queries, layer.keys)
+        has_first_pass_shape = (queries, keys) == (layer.queries, layer.keys)
         if self._probe.function is not None:  # it may call the model with what it likes
-            is_usual &= windows == layer.windows
+            has_first_pass_shape &= windows == layer.windows
         start = 0
         for chunk in call.chunks(rows):
             logits = call.logits(chunk)
@@ -229,29 +232,29 @@ class SnapshotPass:
             known = {"tokens": tokens, "vocabulary": None if tokens is None else self._probe.vocabulary, **vectors}
             has_sink = call.sink is not None
             measured = Rows(weights, logits, visible, chunk, start_of_row, is_self, has_sink, **known)
-            self._add(layer, measured, start, is_usual)
+            self._add(layer, measured, start, has_first_pass_shape)
             start += chunk.shape[1]
 
-    def _keep_pattern(self, layer: Layer, call: AttentionCall) -> None:
+    def _keep_pattern(self, layer: LayerCapture, call: AttentionCall) -> None:
         """Keep the attention among the first tokens of the first window."""
         _, _, queries, keys = call.sizes
         if self._with_pattern and self._piece.start == 0 and (queries, keys) == (layer.queries, layer.keys):
-            rows = every_row(1, min(SHOWN, queries), self.pattern.device)
-            pattern = call.first_window().weights_of(rows)[0, ..., :SHOWN]
+            rows = every_row(1, min(PATTERN_SIZE, queries), self.pattern.device)
+            pattern = call.first_window().weights_of(rows)[0, ..., :PATTERN_SIZE]
             self.pattern[self._number[layer.name]][tuple(map(slice, pattern.shape))] = pattern
 
-    def _add(self, layer: Layer, rows: Rows, start: int, is_usual: bool) -> None:
-        """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
+    def _add(self, layer: LayerCapture, rows: Rows, start: int, has_first_pass_shape: bool) -> None:
+        """Add some rows; `start` counts those of each window before them."""
         piece = self._piece
         own = len(rows.weights) * piece.windows // (piece.windows + piece.repeated)
         samples: dict[Sample, Rows] = {"probe": rows.part(slice(own))}
         if piece.repeated and layer.kind != "cross":
             tokens = self._probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(rows.part(slice(own, None)), tokens=tokens)
-        followed = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
+        followed = self._followed(layer, samples["probe"], start) if piece.follow and has_first_pass_shape else None
         self.reductions.add(self._number[layer.name], samples, followed, has_before=layer.has_before)
 
-    def _followed(self, layer: Layer, rows: Rows, start: int) -> Tensor | None:
+    def _followed(self, layer: LayerCapture, rows: Rows, start: int) -> Tensor | None:
         """Where the weights of these rows, or of the first of them, are kept between snapshots."""
         windows, heads, number, keys = rows.weights.shape
         share = windows // self._piece.windows
@@ -289,7 +292,7 @@ class SnapshotTaker:
         """
         self._with_pattern, self._max_windows = with_pattern, max_windows
         self._model = unwrapped(model)
-        self.gathers = all_ranks and are_several()
+        self.gathers = all_ranks and is_distributed()
         self._is_sharded = is_sharded(self._model)
         self.is_shared = self.gathers or self._is_sharded  # whether all processes run the model
         if is_tensor_parallel(self._model) and not self.gathers:
@@ -298,8 +301,8 @@ class SnapshotTaker:
                 'snapshot in one of them would mix with the others; give ranks="all" in every process.'
             )
         self.probe, self.record = probe, tuple(record)
-        self._own: dict[str, Layer] = {}  # what this process computes of the layers
-        self.layers: dict[str, Layer] = {}  # of all processes
+        self._own: dict[str, LayerCapture] = {}  # what this process computes of the layers
+        self.layers: dict[str, LayerCapture] = {}  # of all processes
         self.announced = list(announced)
         self.not_captured: tuple[str, ...] = ()  # modules that attend, and whose attention is not captured
         self._found: dict[str, nn.Module] = {}  # modules whose softmax is captured without being announced
@@ -307,14 +310,14 @@ class SnapshotTaker:
         self._origin: int | None = None  # the layer that was the first whose logits were not finite
         self._failures: dict[str, QuantityError] = {}  # of the last snapshot that was not a replay
         self._absent: set[str] = set()  # layers that were not captured in it
-        self.varies = False  # whether the model returns something else each time it runs, so that nothing is checked
+        self.is_nondeterministic = False  # whether two runs of the model differ, so that nothing is checked
         self._replay = GraphReplay(self._model, probe.device)
 
     def find_layers(self) -> None:
         """Find which modules attend, and how; refused if there are none."""
         self._in_pieces(self._find_layers)
 
-    def take(self) -> Snapshot:
+    def take(self) -> SnapshotRecord:
         """Measure the model as it is now, in smaller and smaller pieces if that fails."""
         return self._in_pieces(self._take)
 
@@ -326,7 +329,8 @@ class SnapshotTaker:
         if by_function:
             words += f", {len(by_function)} of them by your function, which cannot be checked"
         words += f"; not captured: {', '.join(self.not_captured)}" if self.not_captured else ""
-        return words + ("; not checked, since the model returns something else each time" if self.varies else "")
+        note = "; not checked, since the model returns something else each time"
+        return words + note * self.is_nondeterministic
 
     def _announced_names(self) -> dict[str, AnnouncedModule]:
         """The modules that were announced, by name."""
@@ -408,10 +412,10 @@ class SnapshotTaker:
                 "modules that compute it with watch.attention(module) before the first step."
             )
         difference = untouched and untouched.first_difference(outputs)
-        if not self._anywhere(bool(difference)):
+        if not self._any_process(bool(difference)):
             return None
-        self.varies = self._anywhere(self._differs_again(piece, untouched))
-        if self.varies:
+        self.is_nondeterministic = self._any_process(self._is_nondeterministic(piece, untouched))
+        if self.is_nondeterministic:
             return None
         name, error = difference or ("another process", math.nan)
         name = next((layer for layer in self.layers if _is_inside(name, layer)), name)
@@ -440,12 +444,12 @@ class SnapshotTaker:
                 free_gathered(self._model)
         return outputs
 
-    def _differs_again(self, piece: Piece, untouched: OutputRecorder | None) -> bool:
-        """Whether the model returns something else when it is run again, so that a difference says nothing."""
+    def _is_nondeterministic(self, piece: Piece, untouched: OutputRecorder | None) -> bool:
+        """Whether two runs of the untouched model differ."""
         again = self._run_untouched(piece)
         return untouched is None or again is None or untouched.first_difference(again) is not None
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> SnapshotRecord:
         if not self.layers:
             self._find_layers()
         tensors = self._replay.run()
@@ -517,14 +521,14 @@ class SnapshotTaker:
                     snapshot.failure = snapshot.failure or error
                 if self._is_sharded:
                     free_gathered(self._model)
-                if self._anywhere(snapshot.failure is not None) and snapshot.failure is None:
+                if self._any_process(snapshot.failure is not None) and snapshot.failure is None:
                     snapshot.failure = RuntimeError("the snapshot failed in another process")
                 snapshot.raise_failure()
         return effects, capture
 
-    def _anywhere(self, is_so: bool) -> bool:
-        """Whether something is so in a process that runs the model too."""
-        return sum_of_processes(is_so, self.probe.device) > 0 if self.is_shared else is_so
+    def _any_process(self, flag: bool) -> bool:
+        """Whether the flag is true in any process."""
+        return sum_of_processes(flag, self.probe.device) > 0 if self.is_shared else flag
 
     def _gather_layers(self) -> None:
         """The layers of all processes, each with all of its heads; their modules have different names."""
@@ -532,7 +536,9 @@ class SnapshotTaker:
         parts = gather((own, self.not_captured))
         found = {layer.name: layer for layers, _ in reversed(parts) for layer in layers}
         names = dict.fromkeys(layer.name for layers, _ in parts for layer in layers)
-        self.layers = {name: replace(found[name], heads=found[name].heads * found[name].share[1]) for name in names}
+        self.layers = {
+            name: replace(found[name], heads=found[name].heads * found[name].head_shard[1]) for name in names
+        }
         self.not_captured = tuple(dict.fromkeys(name for _, missed in parts for name in missed))
 
     def _gather_measured(self, *measured: Tensor) -> tuple[Tensor, ...]:
@@ -541,7 +547,7 @@ class SnapshotTaker:
         values = torch.full((len(self.record), len(number), heads), math.nan, dtype=torch.float64)
         pattern = torch.full((len(number), heads, *pattern_shape(self.layers)), math.nan, dtype=torch.float32)
         is_bad = torch.zeros((len(number), heads), dtype=torch.bool)
-        own = [(layer.name, layer.heads, layer.share[0]) for layer in self._own.values()]
+        own = [(layer.name, layer.heads, layer.head_shard[0]) for layer in self._own.values()]
         parts = gather((own, [t.cpu() for t in measured], self._absent))
         self._absent = set[str]().union(*(absent for _, _, absent in parts))
         for layers, (their_values, their_pattern, are_bad), _ in reversed(parts):
@@ -557,7 +563,7 @@ class SnapshotTaker:
         """Whether hooks may count on a forward pass that runs, and runs to its end."""
         return any(module._forward_hooks or module._forward_pre_hooks for module in self._model.modules())
 
-    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Snapshot:
+    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> SnapshotRecord:
         finite, reason = np.where(is_bad.cpu().numpy(), 0.0, 1.0), ""
         for row, layer in zip(finite, self.layers.values(), strict=True):
             row[0 if layer.name in self._absent else layer.heads :] = math.nan
@@ -571,7 +577,7 @@ class SnapshotTaker:
             more = ", nor are those of other layers" if len(bad) > 1 else ""
             reason = f"the attention logits of {list(self.layers)[self._origin]} are not finite{more}"
         numbers = {q.name: number for q, number in zip(self.record, values.cpu().numpy(), strict=True)}
-        return Snapshot(numbers | {FINITE: finite}, pattern.cpu().numpy(), reason, self._failures)
+        return SnapshotRecord(numbers | {FINITE: finite}, pattern.cpu().numpy(), reason, self._failures)
 
     def _measure_projections(self, reductions: Reductions, values: Tensor) -> None:
         """Write the quantities of projections into `values` (quantity, layer, head)."""

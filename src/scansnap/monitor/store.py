@@ -1,10 +1,10 @@
 """Snapshots on disk: a zarr store that grows while training goes on.
 
 An append through zarr takes 40 ms of processor time, whether it adds one snapshot or many.  So a snapshot is first
-written to a file of its own, in a millisecond or two, and `BLOCK` of them are appended to the arrays together.  Both
-are commits of a checked folder (`storage/folder.py`): a snapshot that was added survives a kill or a power cut, and one
-that was interrupted leaves nothing behind.  `read_snapshots` also reads those that are not in the arrays yet; `close`
-appends them, so that any zarr reader finds them.
+written to a file of its own, in a millisecond or two, and `BLOCK_SIZE` of them are appended to the arrays together.
+Both are commits of a checked folder (`storage/folder.py`): a snapshot that was added survives a kill or a power cut,
+and one that was interrupted leaves nothing behind.  `read_snapshots` also reads those that are not in the arrays yet;
+`close` appends them, so that any zarr reader finds them.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from scansnap.storage.folder import CheckedFolder
 from scansnap.storage.provenance import RESULT_FORMAT, WATCH_KIND
 from scansnap.validation.validate import validated
 
-BLOCK = 16
+BLOCK_SIZE = 16
 """Snapshots that are appended to the arrays together."""
 
-CHUNK = 64
+CHUNK_SIZE = 64
 """Snapshots in a chunk of a quantity; a pattern is a chunk of its own."""
 
-PENDING = ".pending/"
+PENDING_FOLDER = ".pending/"
 """The files of snapshots that are not in the arrays yet."""
 
-TEXT = np.dtype("<U160")
+TEXT_DTYPE = np.dtype("<U160")
 """The type of text that differs from snapshot to snapshot: zarr's arrays have a fixed width."""
 
-SAME = {"model": "model", "probe": "probe", "rows": "rows", "probe_checksum": "a probe with the checksum"}
+IDENTITY = {"model": "model", "probe": "probe", "rows": "rows", "probe_checksum": "a probe with the checksum"}
 """The attributes by which two watches are of the same training, and what they are called."""
 
 
@@ -43,7 +43,7 @@ def read_snapshots(path: str | Path) -> xr.Dataset:
     """The snapshots that a store holds so far; arrays stay on disk until they are used."""
     path = Path(path)
     if not path.exists():
-        raise StoreError(f"{path} does not exist: give the folder that a watch was told to store its snapshots in.")
+        raise StoreError(f"{path} does not exist: give the folder that a watch stores its snapshots in.")
     folder = CheckedFolder(path)
     try:
         snapshots = _open(folder)
@@ -73,7 +73,7 @@ def _open(folder: CheckedFolder) -> xr.Dataset:
 
 
 def _pending(folder: CheckedFolder) -> list[str]:
-    return sorted(name for name in folder.names() if name.startswith(PENDING))
+    return sorted(name for name in folder.names() if name.startswith(PENDING_FOLDER))
 
 
 def _read_all(folder: CheckedFolder, pending: list[str]) -> list[dict[str, NDArray[Any]]]:
@@ -92,7 +92,7 @@ def _stack(snapshots: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 def _facts(snapshots: xr.Dataset) -> dict[str, Any]:
     """What two watches of the same training have in common: everything but the quantities."""
-    facts = {words: snapshots.attrs.get(name) for name, words in SAME.items()}
+    facts = {words: snapshots.attrs.get(name) for name, words in IDENTITY.items()}
     facts |= {f"{dim} count": size for dim, size in snapshots.sizes.items() if dim != "step"}
     labels = {name: values for name, values in snapshots.coords.items() if "step" not in values.dims}
     return facts | {f"{name} names": values.values.tolist() for name, values in labels.items()}
@@ -141,10 +141,10 @@ class SnapshotStore:
                 if not self._is_checked:
                     self._begin(snapshot)
                 values = {str(name): v.values[0] for name, v in snapshot.variables.items() if v.dims[:1] == ("step",)}
-                self._folder.write_with(f"{PENDING}{step:020}", lambda file: np.savez(file, **values))
+                self._folder.write_with(f"{PENDING_FOLDER}{step:020}", lambda file: np.savez(file, **values))
                 self._folder.commit()
             self._is_checked, self.last_step = True, step
-            if len(_pending(self._folder)) >= BLOCK:
+            if len(_pending(self._folder)) >= BLOCK_SIZE:
                 self._merge()
         except OSError as error:
             are_kept = "are kept" if self.path.exists() else "were deleted with it"
@@ -182,10 +182,10 @@ class SnapshotStore:
                 )
         old, new = ({str(name) for name in dataset.data_vars} for dataset in (stored, snapshot))
         differences = {"also has": old - new, "lacks": new - old}
-        told = [f"it {word} {_listed(names)}" for word, names in differences.items() if names]
-        if told:
+        changes = [f"it {word} {_listed(names)}" for word, names in differences.items() if names]
+        if changes:
             raise StoreError(
-                f"{self.path} was begun with another record= or pattern=: {', and '.join(told)}; give the same to "
+                f"{self.path} was begun with another record= or pattern=: {', and '.join(changes)}; give the same to "
                 "continue it, or another store."
             )
 
@@ -212,7 +212,7 @@ class SnapshotStore:
         for name, values in empty.variables.items():
             if values.dims[:1] == ("step",):
                 if values.dtype.kind == "U":
-                    empty[name] = values.astype(TEXT)
-                chunks[str(name)] = (1 if values.ndim > 3 else CHUNK, *values.shape[1:])
+                    empty[name] = values.astype(TEXT_DTYPE)
+                chunks[str(name)] = (1 if values.ndim > 3 else CHUNK_SIZE, *values.shape[1:])
         write_dataset(self._folder, empty, chunks)
         consolidate(self._folder)

@@ -23,18 +23,18 @@ from scansnap.monitor.verdicts import LayerVerdict, by_kind, headline, in_words,
 from scansnap.runtime.errors import InputError, printable, unknown
 from scansnap.storage.folder import MANIFEST
 
-STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
+SEVERITY_STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
 
-LOW, HIGH = (0xED, 0xF2, 0xF6), (0x08, 0x45, 0x6F)
+LOW_COLOR, HIGH_COLOR = (0xED, 0xF2, 0xF6), (0x08, 0x45, 0x6F)
 """The colors of the smallest and the largest number, as on the page."""
 
-DENSE = 16
+MAX_NUMBERED_HEADS = 16
 """With more heads than this, cells have no numbers, so that they fit on a line."""
 
 SHADES = "░▒▓█"
 """Cells without numbers where there are no colors."""
 
-SHOWN = 3
+MAX_LAYERS = 3
 """Layers that are shown of each kind of verdict; the heads of the others are counted."""
 
 
@@ -65,22 +65,22 @@ def view(snapshots: xr.Dataset, quantity: str, heading: str) -> RenderableType:
     parts: list[RenderableType] = [_text(heading, "bold")]
     coverage = str(snapshots.attrs.get("coverage", ""))
     if "not captured" in coverage:
-        parts.append(_text(coverage, STYLES["notice"]))
+        parts.append(_text(coverage, SEVERITY_STYLES["notice"]))
     measured, missing = split_missing(snapshots)
     if missing:
         step, reason = missing[-1]
         parts.append(
-            _text(f"missing snapshots: {len(missing)}, the last at step {step:,} ({reason})", STYLES["notice"])
+            _text(f"missing snapshots: {len(missing)}, the last at step {step:,} ({reason})", SEVERITY_STYLES["notice"])
         )
     kinds = by_kind(snapshots)
     parts += [_text(headline(snapshots, kinds), "bold"), _text(f"heads by verdict: {in_words(kinds)}")]
     alarms = {name: layers for name, layers in kinds.items() if layers[0].heads[0].severity == "alarm"}
     for name, layers in alarms.items():
-        for layer in layers[:SHOWN]:
+        for layer in layers[:MAX_LAYERS]:
             words = f"alarm: {layer.where}: {name} since step {layer.since}: {layer.evidence}"
-            parts.append(_text(words, STYLES["alarm"]))
+            parts.append(_text(words, SEVERITY_STYLES["alarm"]))
         if rest := _beyond(layers):
-            parts.append(_text(f"alarm: {rest} more heads: {name}", STYLES["alarm"]))
+            parts.append(_text(f"alarm: {rest} more heads: {name}", SEVERITY_STYLES["alarm"]))
     if measured.sizes["step"]:
         parts += [Text(), _text(_title(snapshots, quantity)), _Map(measured[quantity].isel(step=-1).values)]
     if others := {name: layers for name, layers in kinds.items() if name not in alarms}:
@@ -123,7 +123,7 @@ class _Map:
         low, high = (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 1.0)
         if low >= 0 and high <= 1:
             low, high = 0.0, 1.0
-        is_dense, is_plain = self.values.shape[1] > DENSE, console.color_system is None
+        is_dense, is_plain = self.values.shape[1] > MAX_NUMBERED_HEADS, console.color_system is None
         cell = _plain_cell if is_plain and is_dense else _dense_cell if is_dense else _cell
         table = Table(box=None, padding=0, show_edge=False, header_style="dim")
         table.add_column("head", style="dim", justify="right", no_wrap=True)
@@ -141,7 +141,7 @@ class _Map:
 
 
 def _color(level: float) -> str:
-    red, green, blue = (round(a + level * (b - a)) for a, b in zip(LOW, HIGH, strict=True))
+    red, green, blue = (round(a + level * (b - a)) for a, b in zip(LOW_COLOR, HIGH_COLOR, strict=True))
     return f"rgb({red},{green},{blue})"
 
 
@@ -172,8 +172,8 @@ def _table(kinds: Mapping[str, Sequence[LayerVerdict]]) -> Table:
     for title in ("", "where", "verdict", "since", "evidence"):
         table.add_column(title, no_wrap=title != "evidence")
     for name, layers in kinds.items():
-        style = STYLES[layers[0].heads[0].severity]
-        for layer in layers[:SHOWN]:
+        style = SEVERITY_STYLES[layers[0].heads[0].severity]
+        for layer in layers[:MAX_LAYERS]:
             words = (layer.heads[0].severity, layer.where, name, layer.since, layer.evidence)
             table.add_row(*(_text(word, style) for word in words))
         if rest := _beyond(layers):
@@ -183,4 +183,4 @@ def _table(kinds: Mapping[str, Sequence[LayerVerdict]]) -> Table:
 
 def _beyond(layers: Sequence[LayerVerdict]) -> int:
     """The heads of the layers that are not shown."""
-    return sum(layer.size for layer in layers[SHOWN:])
+    return sum(layer.size for layer in layers[MAX_LAYERS:])

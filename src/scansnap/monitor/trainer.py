@@ -6,13 +6,15 @@ trainer.add_callback(ss.TrainerWatch(probe=batch, store="attention.zarr"))
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from scansnap.monitor.watch import Watch, WatchOptions, watch
+from scansnap.monitor.options import WatchOptions, takes_watch_options
+from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError
+from scansnap.validation.options import from_names
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -33,8 +35,9 @@ class TrainerWatch(TrainerCallback):
     >>> callback = ss.TrainerWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(..., callbacks=[callback])
     """
 
-    def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
-        self._probe, self._options = probe, options
+    @takes_watch_options(WatchOptions)
+    def __init__(self, **options: Any) -> None:
+        self._options = from_names(WatchOptions, options)
         self.watch: Watch | None = None
 
     def on_train_begin(
@@ -44,13 +47,13 @@ class TrainerWatch(TrainerCallback):
             self.watch.close()
         model, decode = kwargs["model"], getattr(kwargs.get("processing_class"), "decode", None)
         assert isinstance(model, nn.Module)
-        usual: WatchOptions = {"start": state.global_step}
         optimizer = getattr(kwargs.get("optimizer"), "optimizer", kwargs.get("optimizer"))  # accelerate wraps it
-        if isinstance(optimizer, Optimizer):
-            usual["optimizer"] = optimizer
-        if decode is not None:
-            usual["tokens"] = lambda token: decode([token])
-        self.watch = watch(model, probe=self._probe, **(usual | self._options))
+        options = self._options.with_defaults(
+            start=state.global_step,
+            optimizer=optimizer if isinstance(optimizer, Optimizer) else None,
+            tokens=None if decode is None else lambda token: decode([token]),
+        )
+        self.watch = Watch(model, options)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

@@ -11,7 +11,7 @@ built-in ones are made the way you make your own:
 How large a weight on one key is depends on the number of keys: a head with uniform attention gives each of n keys 1/n.
 Let u be the mean of 1/n over the measured rows (`even_weight`).  The rules rescale a weight w to
 
-    s = (w - u)/(1 - u),                                                                    (`beyond_even`)
+    s = (w - u)/(1 - u),                                                                    (`rescale_weight`)
 
 which is 0 for uniform attention and 1 if all attention is on that key, whatever the length of the window.
 """
@@ -34,35 +34,35 @@ from scansnap.validation.validate import validated
 Severity = Literal["alarm", "notice", "pattern"]
 """What a verdict asks of you, most urgent first: look now, look when you can, or nothing (it describes the head)."""
 
-MOST = 0.5
+MAJORITY_SHARE = 0.5
 """A head is named for a key if its rescaled weight s on it is at least this: the key gets more attention than all
 others together."""
 
-NEARLY = 0.9
+NEAR_LIMIT_SHARE = 0.9
 """A verdict that held before survives one snapshot at this share of its limit: sampled rows make weights vary."""
 
-ONE_KEY = 0.95
+COLLAPSE_SHARE = 0.95
 """Attention has collapsed if the rescaled weight on one key is at least this.  The gradient reaches a row's
 logits through diag(p) - pp', whose trace 1 - sum p^2 is at most 1 - top_1^2 <= 2 (1 - top_1): at 0.95 no more than a
 tenth of what an even row lets through.  The head hardly learns where to look any more."""
 
-EVEN = 0.02
+UNIFORM_ENTROPY_GAP = 0.02
 """Attention is uniform if its entropy is within this many nats of the largest.  That distance is the divergence
 KL(p || even), so by Pinsker's inequality at most sqrt(0.02/2) = a tenth of the attention would have to move."""
 
-FEW_KEYS = 0.5
+SPARSE_ENTROPY_SHARE = 0.5
 """Attention is sparse if its entropy is at most half of the largest: exp(H) <= sqrt(n), as if spread evenly over the
 square root of the keys it may see."""
 
-ROUNDED = 256.0
+EXPLODED_LOGIT = 256.0
 """Logits have exploded if bfloat16, whose numbers have 8 bits, rounds them by up to 256 * 2^-8 = 1: a weight is then
 wrong by up to a factor of e before it is normalized.  That is so of negative logits too."""
 
-RISING = 32.0
+GROWING_LOGIT = 32.0
 """Growth is followed from here, where rounding is wrong by an eighth; below, logits grow fast in any early training."""
 
-RECENT = 0.2
-"""Growth is judged over the last fifth of the steps, the share that `results/metrics.py` asks of a frozen pattern."""
+GROWTH_SHARE = 0.2
+"""Growth is judged over the last fifth of the steps, the share that `runtime/snap.py` asks of a frozen pattern."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,9 @@ class Judgment:
 class VerdictRule:
     """A rule: `judge` returns a judgment if it holds of a head whose history has all that it `needs`.
 
-    `names_key` says that the verdict tells which key most of the attention lies on, so that such a head is not
-    "collapsed" however sharp it is."""
+    `names_key`: the verdict names the key that most of the attention lies on, so that such a head is not "collapsed"
+    however sharp it is.
+    """
 
     judge: Callable[[HeadHistory], Judgment | None]
     severity: Severity
@@ -156,7 +157,7 @@ def head_verdict(
     """A decorator that turns a function of a `HeadHistory` into a verdict rule.
 
     `needs` names the quantities that the rule reads.  With `names_key`, a head of which the rule holds is not judged
-    "collapsed": it attends to one key, and the verdict says to which.
+    "collapsed": it attends to one key, which the verdict names.
 
     >>> @ss.head_verdict("notice", needs="top_1")
     ... def peaked(history: ss.HeadHistory):
@@ -168,8 +169,8 @@ def head_verdict(
     return lambda judge: VerdictRule(judge, severity, names, names_key)
 
 
-def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of what could lie on a key beyond an even share that does; NaN where there is one key only."""
+def rescale_weight(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rescaled weight s on a key, which is 0 for uniform attention; NaN where there is one key only."""
     return np.divide(weight - even, 1 - even, out=np.full_like(weight, np.nan), where=even < 1)
 
 
@@ -178,24 +179,24 @@ def _at_most(share: float) -> str:
     return "under 0.5%" if share < 0.005 else f"at most {share:.0%}"
 
 
-def _most(head: HeadHistory, share: NDArray[np.float64], evidence: str) -> Judgment | None:
-    """That a share is at least `MOST`, or nearly so at one snapshot."""
-    return head.as_long_as(share >= MOST, evidence, nearly=share >= NEARLY * MOST)
+def _judge_majority(head: HeadHistory, share: NDArray[np.float64], evidence: str) -> Judgment | None:
+    """Judge that a share is at least `MAJORITY_SHARE`, or nearly so at one snapshot."""
+    return head.as_long_as(share >= MAJORITY_SHARE, evidence, nearly=share >= NEAR_LIMIT_SHARE * MAJORITY_SHARE)
 
 
-def _lies_on(head: HeadHistory, weight: str, key: str) -> Judgment | None:
-    """That most attention lies on a key."""
-    share, even = beyond_even(head[weight], head["even_weight"]), head.now("even_weight")
-    return _most(head, share, f"{head.now(weight):.0%} of its attention is on {key} (evenly: {even:.1%})")
+def _judge_key(head: HeadHistory, weight: str, key: str) -> Judgment | None:
+    """Judge that most attention lies on a key."""
+    share, even = rescale_weight(head[weight], head["even_weight"]), head.now("even_weight")
+    return _judge_majority(head, share, f"{head.now(weight):.0%} of its attention is on {key} (evenly: {even:.1%})")
 
 
-def _stays_on(
+def _judge_place(
     head: HeadHistory, weight: str, place: str, key: str, *, apart_from: Sequence[int] = ()
 ) -> Judgment | None:
-    """That most attention lies at the place where it lies now, unless that is one of some that have their own name."""
+    """Judge that attention stays at its current place, except places with a verdict of their own."""
     is_there = (head[place] == head[place][-1]) & ~np.isin(head[place], apart_from)
     there = replace(head, values={**head.values, weight: np.where(is_there, head[weight], 0.0)})
-    return _lies_on(there, weight, key)
+    return _judge_key(there, weight, key)
 
 
 def _holds(name: str, head: HeadHistory) -> bool:
@@ -205,7 +206,7 @@ def _holds(name: str, head: HeadHistory) -> bool:
 
 
 def _has_named_key(head: HeadHistory) -> bool:
-    """Whether another rule says which key most of the attention lies on."""
+    """Whether another rule names the key that most of the attention lies on."""
     return any(HEAD_VERDICTS.member(name).names_key and _holds(name, head) for name in HEAD_VERDICTS)
 
 
@@ -223,31 +224,31 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
 
     Growth is exponential where the loss rewards ever larger logits, so the line through the logarithms of the last
     fifth of the steps (at least four snapshots) is drawn on: they are on the way if each is above the one before and
-    the line reaches `ROUNDED` before the run is twice as long.
+    the line reaches `EXPLODED_LOGIT` before the run is twice as long.
     """
     logits, now = head["largest_logit"], head.now("largest_logit")
-    growth = _growth(head.steps, logits)
-    if growth is None and now < NEARLY * ROUNDED:
+    growth = _measure_growth(head.steps, logits)
+    if growth is None and now < NEAR_LIMIT_SHARE * EXPLODED_LOGIT:
         return None  # as for most heads: when it held before need not be found
-    holds = logits >= ROUNDED
-    for i in np.flatnonzero((logits >= RISING) & ~holds):
-        holds[i] = _growth(head.steps[: i + 1], logits[: i + 1]) is not None
+    holds = logits >= EXPLODED_LOGIT
+    for i in np.flatnonzero((logits >= GROWING_LOGIT) & ~holds):
+        holds[i] = _measure_growth(head.steps[: i + 1], logits[: i + 1]) is not None
     if growth is None:
         evidence = (
-            f"its largest logit has the size {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of "
-            "up to e"
+            f"its largest logit has the size {now:,.0f}; from {EXPLODED_LOGIT:.0f} on, bfloat16 rounds weights by a "
+            "factor of up to e"
         )
     else:
         begin, left = growth
         evidence = (
             f"its largest logit has the size {now:.0f}, {now / logits[begin]:.1f} times that of step "
-            f"{head.steps[begin]:,}{_factors(head, begin)}; at this rate it reaches {ROUNDED:.0f} in {left:,} "
-            f"step{'' if left == 1 else 's'}"
+            f"{head.steps[begin]:,}{_describe_factors(head, begin)}; at this rate it reaches {EXPLODED_LOGIT:.0f} in "
+            f"{left:,} step{'' if left == 1 else 's'}"
         )
-    return head.as_long_as(holds, evidence, nearly=logits >= NEARLY * ROUNDED)
+    return head.as_long_as(holds, evidence, nearly=logits >= NEAR_LIMIT_SHARE * EXPLODED_LOGIT)
 
 
-def _factors(head: HeadHistory, begin: int) -> str:
+def _describe_factors(head: HeadHistory, begin: int) -> str:
     """What norms and alignment of queries and keys were and are, if they are recorded."""
     names = ("query_norm", "key_norm", "alignment")
     if not set(names) <= set(head.values):
@@ -256,13 +257,14 @@ def _factors(head: HeadHistory, begin: int) -> str:
     return f" ({', '.join(grown)})"
 
 
-def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int, int] | None:
-    """From which snapshot on logits have grown, and the steps that are left until `ROUNDED`; None if that is far."""
-    begin = min(int(np.searchsorted(steps, steps[-1] - RECENT * np.ptp(steps))), len(logits) - 4)
-    if not RISING <= logits[-1] < ROUNDED or begin < 0 or logits[begin] <= 0 or not (np.diff(logits[begin:]) > 0).all():
+def _measure_growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int, int] | None:
+    """From which snapshot on logits have grown, and the steps left until `EXPLODED_LOGIT`; None if that is far."""
+    begin = min(int(np.searchsorted(steps, steps[-1] - GROWTH_SHARE * np.ptp(steps))), len(logits) - 4)
+    is_growing = begin >= 0 and logits[begin] > 0 and (np.diff(logits[begin:]) > 0).all()
+    if not is_growing or not GROWING_LOGIT <= logits[-1] < EXPLODED_LOGIT:
         return None
     rate = float(np.polyfit(steps[begin:], np.log(logits[begin:]), 1)[0])
-    left = np.log(ROUNDED / logits[-1]) / rate
+    left = np.log(EXPLODED_LOGIT / logits[-1]) / rate
     return (begin, max(1, round(left))) if left <= steps[-1] - steps[0] else None
 
 
@@ -274,12 +276,12 @@ def collapsed(head: HeadHistory) -> Judgment | None:
     A head that attends to the first or to the previous token is one-hot too, but that is what it does: it has another
     verdict, and no alarm.
     """
-    share = beyond_even(head["top_1"], head["even_weight"])
+    share = rescale_weight(head["top_1"], head["even_weight"])
     judgment = head.as_long_as(
-        share >= ONE_KEY,
+        share >= COLLAPSE_SHARE,
         f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
         f"{head.now('entropy'):.2g} nats; {_at_most(2 * (1 - share[-1]))} of the gradient still reaches its logits",
-        nearly=share >= NEARLY * ONE_KEY,
+        nearly=share >= NEAR_LIMIT_SHARE * COLLAPSE_SHARE,
     )
     return None if judgment is None or _has_named_key(head) else judgment
 
@@ -292,14 +294,16 @@ def uniform(head: HeadHistory) -> Judgment | None:
     largest = np.divide(head["entropy"], share, out=np.full_like(share, np.nan), where=share > 0)
     missing = largest - head["entropy"]
     evidence = f"its entropy is {head.now('entropy'):.3f} nats, {share[-1]:.2%} of the largest possible"
-    return head.as_long_as(missing <= EVEN, evidence, nearly=missing <= EVEN / NEARLY)
+    return head.as_long_as(
+        missing <= UNIFORM_ENTROPY_GAP, evidence, nearly=missing <= UNIFORM_ENTROPY_GAP / NEAR_LIMIT_SHARE
+    )
 
 
 @HEAD_VERDICTS.register("sink")
 @head_verdict("notice", needs=("first_token", "even_weight"), names_key=True)
 def sink(head: HeadHistory) -> Judgment | None:
     """Most attention on the first token, whatever it is: the head does little."""
-    return _lies_on(head, "first_token", "the first token")
+    return _judge_key(head, "first_token", "the first token")
 
 
 @HEAD_VERDICTS.register("learned-sink")
@@ -308,7 +312,7 @@ def learned_sink(head: HeadHistory) -> Judgment | None:
     """Most attention on the model's learned sink, which is no token: the head does little."""
     mass = head["learned_sink"]
     evidence = f"{mass[-1]:.0%} of its attention is on the model's learned sink"
-    return _most(head, mass, evidence)
+    return _judge_majority(head, mass, evidence)
 
 
 @HEAD_VERDICTS.register("dormant")
@@ -317,7 +321,7 @@ def dormant(head: HeadHistory) -> Judgment | None:
     """Most rows attend to the first token, whose value is so small that they get little: the head is switched off."""
     share = head["dormant_rows"]
     evidence = f"for {share[-1]:.0%} of tokens it attends to the first token and gets at most half of a usual value"
-    return _most(head, share, evidence)
+    return _judge_majority(head, share, evidence)
 
 
 @HEAD_VERDICTS.register("frozen")
@@ -325,7 +329,7 @@ def dormant(head: HeadHistory) -> Judgment | None:
 def frozen(head: HeadHistory) -> Judgment | None:
     """Attention that moved and then stopped.
 
-    It is judged as in `results/metrics.py`.  If the learning rate is known, it has to stop relative to that too.
+    It is judged as in `runtime/snap.py`.  If the learning rate is known, it has to stop relative to that too.
     """
     snap = find_snap(head.steps, head["moved"])
     if snap.step is None or _follows_rate(head):
@@ -369,21 +373,21 @@ def induction_like(head: HeadHistory) -> Judgment | None:
     """
     score = head["prefix_matching"]
     evidence = f"on repeated random tokens {score[-1]:.0%} of its attention is on what followed the same token before"
-    return _most(head, score, evidence)
+    return _judge_majority(head, score, evidence)
 
 
 @HEAD_VERDICTS.register("previous-token")
 @head_verdict("pattern", needs=("previous_token", "even_weight"), names_key=True)
 def previous_token(head: HeadHistory) -> Judgment | None:
     """Most attention on the token before."""
-    return _lies_on(head, "previous_token", "the previous token")
+    return _judge_key(head, "previous_token", "the previous token")
 
 
 @HEAD_VERDICTS.register("current-token")
 @head_verdict("pattern", needs=("offset_weight", "offset", "even_weight"), names_key=True)
 def current_token(head: HeadHistory) -> Judgment | None:
     """Most attention of each token on itself."""
-    return _stays_on(head, "offset_weight", "offset", "the token itself") if head.now("offset") == 0 else None
+    return _judge_place(head, "offset_weight", "offset", "the token itself") if head.now("offset") == 0 else None
 
 
 @HEAD_VERDICTS.register("fixed-offset")
@@ -392,7 +396,7 @@ def fixed_offset(head: HeadHistory) -> Judgment | None:
     """Most attention a fixed number of tokens before or after each token, more than one before."""
     back = int(head.now("offset"))
     key = f"the key {back} tokens back" if back > 0 else f"the key {-back} token{'' if back == -1 else 's'} ahead"
-    return _stays_on(head, "offset_weight", "offset", key, apart_from=(0, 1))
+    return _judge_place(head, "offset_weight", "offset", key, apart_from=(0, 1))
 
 
 @HEAD_VERDICTS.register("one-token")
@@ -401,7 +405,7 @@ def one_token(head: HeadHistory) -> Judgment | None:
     """Most attention on one token of the vocabulary wherever it is, such as [SEP]; not where that is a sink."""
     if _holds("sink", head):
         return None
-    return _stays_on(head, "token_weight", "token_id", f"the token with id {head.now('token_id'):.0f}")
+    return _judge_place(head, "token_weight", "token_id", f"the token with id {head.now('token_id'):.0f}")
 
 
 @HEAD_VERDICTS.register("one-position")
@@ -410,7 +414,7 @@ def one_position(head: HeadHistory) -> Judgment | None:
     """Most attention on one place of the window, which is neither the first token nor always the same token."""
     if _holds("sink", head) or _holds("one-token", head):
         return None
-    return _stays_on(head, "position_weight", "position", f"position {head.now('position'):.0f} of the window")
+    return _judge_place(head, "position_weight", "position", f"position {head.now('position'):.0f} of the window")
 
 
 @HEAD_VERDICTS.register("sparse")
@@ -418,8 +422,8 @@ def one_position(head: HeadHistory) -> Judgment | None:
 def sparse(head: HeadHistory) -> Judgment | None:
     """Attention on few keys."""
     return head.as_long_as(
-        head["normalized_entropy"] <= FEW_KEYS,
+        head["normalized_entropy"] <= SPARSE_ENTROPY_SHARE,
         f"its entropy is {head.now('normalized_entropy'):.0%} of the largest possible: as if on "
         f"{head.now('effective_keys'):.1f} keys",
-        nearly=head["normalized_entropy"] <= FEW_KEYS / NEARLY,
+        nearly=head["normalized_entropy"] <= SPARSE_ENTROPY_SHARE / NEAR_LIMIT_SHARE,
     )

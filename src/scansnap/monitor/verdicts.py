@@ -1,4 +1,4 @@
-"""Verdicts on the heads of a model: what the snapshots say of each, by the rules of `verdict_rules`."""
+"""Verdicts on the heads of a model: what the snapshots show of each, by the rules of `verdict_rules`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import get_args
 import numpy as np
 import xarray as xr
 
-from scansnap.monitor.dataset import HEADS, LEARNING_RATE, head_variables, split_missing
+from scansnap.monitor.dataset import HEAD_DIMS, LEARNING_RATE, head_variables, split_missing
 from scansnap.monitor.verdict_rules import (
+    COLLAPSE_SHARE,
     HEAD_VERDICTS,
-    ONE_KEY,
     HeadHistory,
     Judgment,
     Severity,
     VerdictRule,
-    beyond_even,
+    rescale_weight,
 )
 from scansnap.runtime.errors import InputError, brief, short_repr
 from scansnap.validation.validate import validated
@@ -61,7 +61,7 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
     >>> ss.judge_heads(watch.dataset)
     []
     """
-    if not set(HEADS) <= set(dataset.dims):
+    if not set(HEAD_DIMS) <= set(dataset.dims):
         raise InputError(
             f"the dataset has the dimensions {', '.join(map(str, dataset.dims))}: give snapshots of a watch."
         )
@@ -72,7 +72,7 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
         raise InputError(f"the verdict '{name}' needs {', '.join(unjudged[name])}: record them too.")
     verdicts = [
         HeadVerdict(name, rules[name].severity, head.layer, head.head, head.module, **vars(judgment))
-        for name, head, judgment in _judged(dataset, rules)
+        for name, head, judgment in _judge_each(dataset, rules)
         if judgment is not None
     ]
     severities = list(get_args(Severity))
@@ -146,7 +146,7 @@ def headline(dataset: xr.Dataset, kinds: Mapping[str, Sequence[LayerVerdict]]) -
     words = f"heads with an alarm: {len(alarmed)} of {heads}"
     last = split_missing(dataset)[0].isel(step=slice(-1, None))
     if {"top_1", "even_weight"} <= set(last):
-        sharp = beyond_even(last["top_1"].values, last["even_weight"].values) >= ONE_KEY
+        sharp = rescale_weight(last["top_1"].values, last["even_weight"].values) >= COLLAPSE_SHARE
         words += f"; heads on a single key: {sharp.sum()} of {heads}"
     return words
 
@@ -154,21 +154,21 @@ def headline(dataset: xr.Dataset, kinds: Mapping[str, Sequence[LayerVerdict]]) -
 def count_verdicts(dataset: xr.Dataset) -> dict[str, int]:
     """Of how many heads each verdict holds, for the verdicts that can be judged at the last snapshot."""
     counts: dict[str, int] = {}
-    for name, _, judgment in _judged(dataset, {name: HEAD_VERDICTS.member(name) for name in HEAD_VERDICTS}):
+    for name, _, judgment in _judge_each(dataset, {name: HEAD_VERDICTS.member(name) for name in HEAD_VERDICTS}):
         counts[name] = counts.get(name, 0) + (judgment is not None)
     return counts
 
 
 def unjudged_verdicts(dataset: xr.Dataset) -> dict[str, list[str]]:
-    """The verdicts that the snapshots say nothing of, and the quantities that were not recorded for them."""
+    """The verdicts that cannot be judged from the snapshots, and the quantities that were not recorded for them."""
     needs = {name: [q for q in HEAD_VERDICTS.member(name).needs if q not in dataset] for name in HEAD_VERDICTS}
     return {name: quantities for name, quantities in needs.items() if quantities}
 
 
-def _judged(
+def _judge_each(
     dataset: xr.Dataset, rules: Mapping[str, VerdictRule]
 ) -> Iterator[tuple[str, HeadHistory, Judgment | None]]:
-    """What each rule says of each head that it can be asked of."""
+    """The judgment of each rule on each head that has the quantities for it."""
     for history in _histories(dataset):
         for name, rule in rules.items():
             if not set(rule.needs) <= set(history.values):

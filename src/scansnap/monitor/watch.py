@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -23,15 +23,16 @@ from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.dataset import (
     LEARNING_RATE,
     LOSS,
-    Snapshot,
+    SnapshotRecord,
     is_other_model,
     list_snapshots,
     make_dataset,
 )
 from scansnap.monitor.isolation import is_first_process, sum_of_processes
+from scansnap.monitor.options import WatchOptions, takes_watch_options
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HeadQuantity, lacks_memory, quantities
-from scansnap.monitor.sinks import Sink, numbers
+from scansnap.monitor.sinks import head_metrics
 from scansnap.monitor.snapshot import (
     NoAttention,
     SnapshotTaker,
@@ -43,92 +44,29 @@ from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief, short_repr
 from scansnap.storage.provenance import WATCH_KIND, attributes
-from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
+from scansnap.validation.argument_types import InstanceType
 from scansnap.validation.checks import type_name
+from scansnap.validation.options import from_names
 from scansnap.validation.validate import validated
 
-CLOSED = "the watch is closed: make another one to take more snapshots."
+CLOSED_MESSAGE = "the watch is closed: make another one to take more snapshots."
 
-IDLE = "this process takes no snapshots: the first process does, so ask there."
+IDLE_MESSAGE = "this process takes no snapshots: the first process does, so ask there."
 
-INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
-"""Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
-
-TokenNames = Callable[[int], str] | Sequence[str]
+LIBRARY_PATHS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
+"""Paths to skip when finding the user's frame for a warning: this package, and torch with its decorators."""
 
 
-class WatchOptions(TypedDict, total=False):
-    """What `watch` takes besides the model and the probe, for callbacks that make a watch."""
-
-    every: int
-    store: str | Path | None
-    record: str | Sequence[str | HeadQuantity]
-    rows: int | None
-    tokens: TokenNames | None
-    errors: Literal["record", "raise"]
-    sinks: Sequence[Sink]
-    start: int | None
-    ranks: Literal["first", "all"]
-    pattern: bool
-    optimizer: torch.optim.Optimizer | None
-    on_alarm: Callable[[list[HeadVerdict]], object] | None
-
-
+@takes_watch_options(WatchOptions)
 @validated
-def watch(
-    model: Annotated[nn.Module, InstanceType(nn.Module, "a torch.nn.Module")],
-    *,
-    probe: object,
-    every: Annotated[int, IntegerType({"least": 1})] = 50,
-    store: str | Path | None = None,
-    record: str | Sequence[str | HeadQuantity] = ("default",),
-    rows: Annotated[int | None, OptionalType(IntegerType({"least": 1}))] = 256,
-    tokens: TokenNames | None = None,
-    errors: Literal["record", "raise"] = "record",
-    sinks: Sequence[Sink] = (),
-    start: int | None = None,
-    ranks: Literal["first", "all"] = "first",
-    pattern: bool = True,
-    optimizer: Annotated[
-        torch.optim.Optimizer | None, OptionalType(InstanceType(torch.optim.Optimizer, "an optimizer of torch"))
-    ] = None,
-    on_alarm: Callable[[list[HeadVerdict]], object] | None = None,
-) -> Watch:
+def watch(model: Annotated[nn.Module, InstanceType(nn.Module, "a torch.nn.Module")], **options: Any) -> Watch:
     """Follow the attention of a model while it trains; the model is not modified.
 
     Parameters
     ----------
     model : nn.Module
         Any model; compiled and distributed ones too.
-    probe : tensor, tuple, mapping, list or function
-        What the model is called with at every snapshot, such as a batch: a tensor, a tuple of arguments, a mapping of
-        keyword arguments, a list of these, or a function of the model.
-    every : int
-        Steps between snapshots: one is taken where a multiple of it is reached or passed.
-    store : path, optional
-        Where snapshots are written as they are taken (zarr); an existing store is continued from its last step.
-        To begin anew, delete it or give another.
-    record : sequence or str
-        Names of quantities, or `HeadQuantity` objects; "default" stands for those that are recorded without asking.
-    rows : int, optional
-        Rows of attention that a snapshot measures in each head; None measures all.
-    tokens : function or sequence, optional
-        The names of token ids, for pictures.
-    errors : "record" or "raise"
-        Whether a snapshot that fails is recorded as missing, or raises.
-    sinks : sequence
-        Functions that are called with the step and the numbers of each snapshot.
-    start : int, optional
-        The steps that the model has been trained for; by default the last step in the store, or 0.  After a kill give
-        the step of your checkpoint: snapshots that the store already has are kept.
-    ranks : "first" or "all"
-        Whether one process takes snapshots, or all do together, as models with tensor or pipeline parallelism need.
-    pattern : bool
-        Whether the attention among the first tokens is kept, 9 KiB for each head and snapshot.
-    optimizer : torch.optim.Optimizer, optional
-        Where the learning rate is read: a pattern that stops because the rate vanished is then not called frozen.
-    on_alarm : function, optional
-        Called with a list of the alarms that are new at a snapshot; an exception that it raises ends the training.
+    {options}
 
     Examples
     --------
@@ -139,9 +77,7 @@ def watch(
     >>> print(watch.dataset["entropy"].dims)
     ('step', 'layer', 'head')
     """
-    return Watch(
-        model, probe, every, store, record, rows, tokens, errors, sinks, start, ranks, pattern, optimizer, on_alarm
-    )
+    return Watch(model, from_names(WatchOptions, options))
 
 
 class Watch:
@@ -157,44 +93,29 @@ class Watch:
     0
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        probe: object,
-        every: int,
-        store: str | Path | None,
-        record: Sequence[str | HeadQuantity],
-        rows: int | None,
-        tokens: TokenNames | None,
-        errors: str,
-        sinks: Sequence[Sink],
-        start: int | None,
-        ranks: str,
-        pattern: bool,
-        optimizer: torch.optim.Optimizer | None,
-        on_alarm: Callable[[list[HeadVerdict]], object] | None,
-    ) -> None:
-        self.every = every
-        self._pattern, self._optimizer, self._all_ranks = pattern, optimizer, ranks == "all"
-        self._on_alarm = on_alarm if is_first_process() else None
-        self._alarms: set[tuple[str, int, int]] = set()  # those that were told
-        self._loss: Tensor | float = math.nan  # the last one that was told
-        self._raises, self._tokens, self._model = errors == "raise", tokens, model
-        self._sinks = tuple(sinks) if is_first_process() else ()
+    def __init__(self, model: nn.Module, options: WatchOptions) -> None:
+        self.every = options.every
+        self._model, self._options = model, options
+        self._raises = options.errors == "raise"
+        self._on_alarm = options.on_alarm if is_first_process() else None
+        self._alarms: set[tuple[str, int, int]] = set()  # alarms already reported
+        self._loss: Tensor | float = math.nan  # the loss passed to the last step()
+        self._sinks = options.sinks if is_first_process() else ()
         with torch.inference_mode(False):
-            self._taker = self._make_taker(Probe(probe, rows, _device(model)), quantities(record))
+            probe = Probe(options.probe, options.rows, _device(model))
+            self._taker = self._make_taker(probe, quantities(options.record))
         self._is_idle = not is_first_process() and not self._taker.is_shared
         self._notice: InputError | str | None = None  # at the next step: a refusal, or once a warning
         self._warned: set[str] = set()
-        self._store = None if store is None or not is_first_process() else SnapshotStore(store)
+        self._store = None if options.store is None or not is_first_process() else SnapshotStore(options.store)
         try:
             self._snapshots = (
                 [] if self._store is None or self._store.last_step is None else list_snapshots(self.dataset)
             )
             self.continues_from = last = self._snapshots[-1].step if self._snapshots else None
-            if start is None and self._taker.is_shared:  # all take snapshots at the same steps
+            if options.start is None and self._taker.is_shared:  # all take snapshots at the same steps
                 last = sum_of_processes(last or 0, self._taker.probe.device)  # the first alone has a store
-            self._step = self._start = start if start is not None else last or 0
+            self._step = self._start = options.start if options.start is not None else last or 0
             self._begin()
         except BaseException:
             if self._store is not None:
@@ -220,7 +141,7 @@ class Watch:
         `loss` is recorded with a snapshot.
         """
         if self._notice is not None:
-            self._say()
+            self._raise_or_warn_notice()
         if loss is not None:
             self._loss = _one_number(loss)
         before = self._step
@@ -231,7 +152,7 @@ class Watch:
     def snapshot(self) -> None:
         """Take a snapshot now."""
         if self._notice is not None:
-            self._say()
+            self._raise_or_warn_notice()
         if self._is_idle:
             return
         self._add(self._read(self._take))
@@ -279,27 +200,27 @@ class Watch:
     @property
     def coverage(self) -> str:
         """A sentence on which attention is captured, with the modules whose attention is not."""
-        return IDLE if self._is_idle else self._taker.coverage()
+        return IDLE_MESSAGE if self._is_idle else self._taker.coverage()
 
     @property
     def dataset(self) -> xr.Dataset:
         """All snapshots so far; with a store, those that it holds."""
         if self._store is not None and self._store.last_step is not None:
             return read_snapshots(self._store.path)
-        return make_dataset(self._template, self._taker.record, self._snapshots, patterns=self._pattern)
+        return self._labeled(self._snapshots)
 
     @property
     def verdicts(self) -> list[HeadVerdict]:
-        """What the snapshots so far say of each head, most pressing first."""
+        """The verdicts on the heads from the snapshots so far, most pressing first."""
         if isinstance(self._notice, NoAttention):
             raise copy(self._notice)
         if self._is_idle:
-            _warn(IDLE)
+            _warn(IDLE_MESSAGE)
         return judge_heads(self._numbers)
 
     def close(self) -> None:
         """End the watch, and let others write to its store."""
-        self._notice = InputError(CLOSED)
+        self._notice = InputError(CLOSED_MESSAGE)
         if self._store is not None:
             try:
                 self._store.close()
@@ -312,12 +233,12 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _say(self) -> None:
-        """Refuse what cannot be done, or say once what the first snapshots have shown."""
-        words, self._notice = self._notice, self._notice if isinstance(self._notice, InputError) else None
-        if isinstance(words, InputError):
-            raise copy(words)
-        _warn(str(words))
+    def _raise_or_warn_notice(self) -> None:
+        """Raise the pending error, or issue the pending warning once."""
+        if isinstance(self._notice, InputError):
+            raise copy(self._notice)
+        sentence, self._notice = self._notice, None
+        _warn(str(sentence))
 
     def _checked(self, step: int) -> int:
         """The number of a step; the last one if this one is before it."""
@@ -367,17 +288,17 @@ class Watch:
             raise
         except Exception as error:
             raise self._unfit(error) from error
-        template = self._template
+        _ = self._template  # refuses token names that do not fit, before the first snapshot
         if self._taker.not_captured:
             self._notice = (
                 f"{self._taker.coverage()}; announce such modules with watch.attention(module), and give "
                 "queries_and_keys= where they compute no softmax over keys."
             )
-        elif self._taker.varies:
+        elif self._taker.is_nondeterministic:
             self._notice = f"{self._taker.coverage()}."
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
-            self._store.check(make_dataset(template, self._taker.record, [snapshot], patterns=self._pattern))
+            self._store.check(self._labeled([snapshot]))
             stored, last = read_snapshots(self._store.path), self._store.last_step
             if snapshot.step < last:
                 _warn(
@@ -405,10 +326,10 @@ class Watch:
             "tuple of arguments, a mapping of keyword arguments, or a function of it."
         )
 
-    def _first_snapshot(self) -> Snapshot:
+    def _first_snapshot(self) -> SnapshotRecord:
         """The snapshot; without windows of repeated tokens if the model takes only as many windows as the probe has."""
 
-        def take() -> Snapshot:
+        def take() -> SnapshotRecord:
             try:
                 return self._taker.take()
             except Exception as error:
@@ -427,10 +348,15 @@ class Watch:
         """What takes snapshots of the model on a probe."""
         announced = self._taker.announced if hasattr(self, "_taker") else ()
         return SnapshotTaker(
-            self._model, probe, record, announced=announced, with_pattern=self._pattern, all_ranks=self._all_ranks
+            self._model,
+            probe,
+            record,
+            announced=announced,
+            with_pattern=self._options.pattern,
+            all_ranks=self._options.ranks == "all",
         )
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> SnapshotRecord:
         """A snapshot, on the device that the model is on now."""
         device = _device(self._model)
         if device != self._taker.probe.device:
@@ -438,7 +364,7 @@ class Watch:
         with torch.inference_mode(False):
             return self._taker.take()
 
-    def _read(self, take: Callable[[], Snapshot], *, is_first: bool = False) -> Snapshot:
+    def _read(self, take: Callable[[], SnapshotRecord], *, is_first: bool = False) -> SnapshotRecord:
         """What `take` measures at this step, or a missing snapshot if it fails."""
         try:
             measured = take().check() if self._raises else take()
@@ -449,17 +375,17 @@ class Watch:
                 raise self._unfit(error) from error
             if self._raises:
                 raise
-            return Snapshot({}, reason=brief(error), step=self._step)
+            return SnapshotRecord({}, reason=brief(error), step=self._step)
         for name, failure in measured.failures.items():
             if is_first:
                 raise failure
             self._warn_once(name, f"at step {self._step:,} {failure} It is NaN from here on where it fails.")
-        groups = [] if self._optimizer is None else self._optimizer.param_groups
+        groups = [] if self._options.optimizer is None else self._options.optimizer.param_groups
         rate = max((float(group["lr"]) for group in groups), default=math.nan)
         return replace(measured, step=self._step, scalars={LOSS: float(self._loss), LEARNING_RATE: rate})
 
-    def _add(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, write it to the store and tell the sinks; failures there do not end the training."""
+    def _add(self, snapshot: SnapshotRecord) -> None:
+        """Keep a snapshot, write it to the store and call the sinks; failures there do not end the training."""
         if snapshot.reason:
             what = "missing" if snapshot.status == "missing" else "not whole"
             self._warn_once(
@@ -473,23 +399,23 @@ class Watch:
             return  # the store has it, from before the training was resumed at an earlier step
         if self._store is not None:
             try:
-                self._store.append(make_dataset(self._template, self._taker.record, [snapshot], patterns=self._pattern))
+                self._store.append(self._labeled([snapshot]))
             except Exception as error:
                 self._raise_or_warn(error, f"the snapshot at step {snapshot.step:,} is lost")
                 return
             snapshot = replace(snapshot, pattern=None)  # it is in the store
         self._snapshots.append(snapshot)
-        told: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for sink in self._sinks:
             try:
-                told = told or numbers(self._numbers)
-                sink(snapshot.step, told)
+                metrics = metrics or head_metrics(self._numbers)
+                sink(snapshot.step, metrics)
             except Exception as error:
                 self._raise_or_warn(error, f"a sink failed at step {snapshot.step:,}")
         if self._on_alarm is not None:
-            self._tell_alarms(self._on_alarm)
+            self._report_alarms(self._on_alarm)
 
-    def _tell_alarms(self, on_alarm: Callable[[list[HeadVerdict]], object]) -> None:
+    def _report_alarms(self, on_alarm: Callable[[list[HeadVerdict]], object]) -> None:
         """Call the user with the alarms that are new; one that has ended is new when it comes again.
 
         A head may have collapsed earlier than its alarm is new, if another verdict named the key that it attends to.
@@ -510,10 +436,14 @@ class Watch:
             on_alarm(new)
 
     def _raise_or_warn(self, error: Exception, what: str) -> None:
-        """Hand on an error, or say it: `what` it means, unless it is a sentence already."""
+        """Raise an error, or warn of it: with `what` it means, unless it is a sentence already."""
         if self._raises:
             raise error
         _warn(str(error) if isinstance(error, ScanSnapError) else f"{what}: {brief(error)}")
+
+    def _labeled(self, snapshots: Sequence[SnapshotRecord]) -> xr.Dataset:
+        """The dataset of some snapshots."""
+        return make_dataset(self._template, self._taker.record, snapshots, patterns=self._options.pattern)
 
     @property
     def _numbers(self) -> xr.Dataset:
@@ -551,10 +481,10 @@ class Watch:
         )
 
     def _token_name(self, token: int) -> str:
-        if self._tokens is None:
+        if self._options.tokens is None:
             return str(token)
         try:
-            return str(self._tokens(token) if callable(self._tokens) else self._tokens[token])
+            return str(self._options.tokens(token) if callable(self._options.tokens) else self._options.tokens[token])
         except Exception as error:
             raise InputError(
                 f"tokens has no word for the token {token} ({brief(error)}): give a function of token ids, or a list "
@@ -565,7 +495,7 @@ class Watch:
 def _warn(sentence: str) -> None:
     """Warn where the user's own code called."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(LIBRARY_PATHS):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, stacklevel=level)
 

@@ -106,7 +106,7 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict]) -> dict[str
 
 
 def _loss(snapshots: xr.Dataset) -> list[float | None] | None:
-    """The loss at each snapshot, None where it was not told; None if it never was."""
+    """The loss at each snapshot, None where it is not known; None if it never was."""
     values = snapshots[LOSS].values if LOSS in snapshots else np.zeros(0)
     return [float(x) if np.isfinite(x) else None for x in values] if np.isfinite(values).any() else None
 

@@ -120,7 +120,7 @@ def run_dataset(
     runs: Mapping[str, NDArray[Any]], axis: str, records: NDArray[Any], coords: Mapping[str, Any], attrs: dict[str, Any]
 ) -> xr.Dataset:
     """A result without variables: runs along `run`, records along `step` or `time`."""
-    check_apart(coords, {"run", axis, *runs})
+    check_dimension_names(coords, {"run", axis, *runs})
     count = len(next(iter(runs.values())))
     return xr.Dataset(
         coords={
@@ -133,7 +133,7 @@ def run_dataset(
     )
 
 
-def check_apart(coords: Iterable[str], runs: Iterable[str]) -> None:
+def check_dimension_names(coords: Iterable[str], runs: Iterable[str]) -> None:
     """Refuse a user's dimension that has the name of a coordinate of runs or records."""
     if clash := sorted({*coords} & {*runs}):
         raise InputError(f"'{clash[0]}' is a coordinate of this result: give the quantity's dimension another name.")

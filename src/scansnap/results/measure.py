@@ -185,8 +185,8 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
     `moved_until` and `moved_since` are the shares of attention that moved from the first record to the snap, and from
     there: the largest distances on the way.  Small rates add up, so `snap_status` is `frozen` only where
     `moved_since` is at most a fifth of `moved_until`, and `slowed` where it is more.  A result that recorded only how
-    much moves (text, watched models) does not tell where to: there both are NaN, and the rate decides alone.  The other
-    statuses are `not yet`, `hardly moved` and `too short`; `evidence` says it all in words.
+    much moves, and not where to (text, watched models), has NaN for both, and the rate decides alone.  The other
+    statuses are `not yet`, `hardly moved` and `too short`; `evidence` gives the numbers in a sentence.
 
     >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
     >>> print(ss.measure.snaps(run)["snap_status"].values.squeeze())
@@ -235,7 +235,7 @@ def _classes(dataset: xr.Dataset) -> tuple[SequenceClasses, NDArray[np.float64]]
     content = json.loads(dataset.attrs.get("classes", "{}"))
     settings = [content] if "vocab_size" in content else list(content.values())  # those of a sweep have names
     if len(settings) != 1 or not {"class", "token"} <= set(dataset.coords):
-        raise InputError("this result does not say its classes and tokens: give one that recorded attention.")
+        raise InputError("this result does not name its classes and tokens: give one that recorded attention.")
     classes = classes_from_mapping(settings[0])
     probs = np.zeros((classes.num_classes, len(classes.contextual_tokens)))
     of_entry = np.repeat(np.arange(classes.num_classes), np.diff(classes.offsets))

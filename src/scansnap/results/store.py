@@ -36,16 +36,16 @@ EAGER_BYTES = 2 * 2**30
 CHECKPOINT = ".checkpoint.npz"
 """The file of an unfinished run's last checkpoint, in its store."""
 
-UNCHANGED = "; nothing was changed there"
-RESUMABLE = "; what was written before is kept; fix the cause and start the same run again to continue"
+UNCHANGED_NOTE = "; nothing was changed there"
+RESUMABLE_NOTE = "; what was written before is kept; fix the cause and start the same run again to continue"
 
-NOTHING = "nothing yet"
+NO_PROGRESS = "nothing yet"
 """What a run holds before its first checkpoint."""
 
 METADATA = "zarr.json"
 """The file with the attributes of a store, or with the shape of an array."""
 
-PLAIN = "plain_values"
+VALUES_ATTRIBUTE = "plain_values"
 """The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
 
 
@@ -63,7 +63,7 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
         if not overwrite:
             raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
         _attributes(folder)  # refuses to replace anything but a result
-    with write_errors(path, UNCHANGED), folder.locked():
+    with write_errors(path, UNCHANGED_NOTE), folder.locked():
         _zarr().write_dataset(folder, encoded(dataset).assign_attrs(format=RESULT_FORMAT))
         _zarr().consolidate(folder)
         folder.commit()
@@ -118,7 +118,7 @@ def _without(dataset: xr.Dataset, damaged: list[str], path: Path) -> xr.Dataset:
 
 @validated
 def check_store(path: str | Path) -> Condition:
-    """Read every file of a result, of snapshots, of counts or of a trained model, and report which parts are intact.
+    """Read every file of a result, of snapshots or of a trained model, and report which parts are intact.
 
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "checked.zarr")
     >>> condition = ss.check_store(path)
@@ -191,7 +191,7 @@ class RunStore:
             self.unlock()
 
     def _create(self, template: xr.Dataset, variables: Mapping[str, Variable]) -> None:
-        with write_errors(self.path, UNCHANGED), self._folder.staging():
+        with write_errors(self.path, UNCHANGED_NOTE), self._folder.staging():
             zarr = _zarr()
             zarr.write_dataset(self._folder, encoded(template).assign_attrs(format=RESULT_FORMAT, complete=0))
             for name, variable in variables.items():
@@ -247,7 +247,7 @@ class RunStore:
         """One sentence on what an interrupted run leaves."""
         folder = CheckedFolder(self.path)
         words = _progress(folder, _attributes(folder))
-        return f"{self.path} holds {words}: start the same again to go on{' from there' * (words != NOTHING)}."
+        return f"{self.path} holds {words}: start the same again to go on{' from there' * (words != NO_PROGRESS)}."
 
     def _opened_group(self) -> Any:
         if self._group is None:
@@ -256,7 +256,7 @@ class RunStore:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        with write_errors(self.path, RESUMABLE):
+        with write_errors(self.path, RESUMABLE_NOTE):
             try:
                 yield
             except OSError:  # an interrupt keeps what is staged: the next commit writes it
@@ -287,7 +287,7 @@ def encoded(dataset: xr.Dataset) -> xr.Dataset:
         name: (
             dataset[name].dims,
             np.array([value if isinstance(value, str) else json.dumps(value) for value in dataset[name].values]),
-            {**dataset[name].attrs, PLAIN: json.dumps(dataset[name].values.tolist())},
+            {**dataset[name].attrs, VALUES_ATTRIBUTE: json.dumps(dataset[name].values.tolist())},
         )
         for name in mixed
     }
@@ -297,9 +297,9 @@ def encoded(dataset: xr.Dataset) -> xr.Dataset:
 def decoded(dataset: xr.Dataset) -> xr.Dataset:
     """The inverse of `encoded`."""
     for name, values in dataset.coords.items():
-        if PLAIN in values.attrs:
+        if VALUES_ATTRIBUTE in values.attrs:
             attrs = dict(values.attrs)
-            index = pd.Index(json.loads(attrs.pop(PLAIN)), dtype=object)  # an array would turn None into NaN
+            index = pd.Index(json.loads(attrs.pop(VALUES_ATTRIBUTE)), dtype=object)  # an array would turn None into NaN
             dataset = dataset.assign_coords({name: (values.dims, index, attrs)})
     return dataset
 
@@ -381,7 +381,7 @@ def _progress(folder: CheckedFolder, attrs: Mapping[str, Any]) -> str:
     """How far an unfinished run had come, in words."""
     checkpoint = read_checkpoint(folder)
     if not checkpoint or not checkpoint[0]:
-        return NOTHING
+        return NO_PROGRESS
     if attrs["kind"] == "sweep":
         return f"{checkpoint[0]:,} of {_num_runs(folder):,} runs"
     return f"{checkpoint[0]:,} of {json.loads(attrs['options'])['steps']:,} steps"

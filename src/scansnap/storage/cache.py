@@ -11,17 +11,17 @@ from scansnap.storage.files import write_errors
 from scansnap.storage.folder import empty_folder, is_intact, write_folder
 from scansnap.validation.checks import expand_user
 
-VARIABLE = "SCANSNAP_CACHE"
+CACHE_VARIABLE = "SCANSNAP_CACHE"
 
 
 def cache_folder() -> Path:
     """$SCANSNAP_CACHE, or `scansnap` in $XDG_CACHE_HOME or `~/.cache`."""
-    if os.environ.get(VARIABLE):
-        return expand_user(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
+    if os.environ.get(CACHE_VARIABLE):
+        return expand_user(f"${CACHE_VARIABLE}", os.environ[CACHE_VARIABLE]).absolute()
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scansnap"
     except RuntimeError:
-        raise StoreError(f"there is no home folder for a cache: set ${VARIABLE} to a folder.") from None
+        raise StoreError(f"there is no home folder for a cache: set ${CACHE_VARIABLE} to a folder.") from None
 
 
 def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
@@ -39,7 +39,7 @@ def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
             empty_folder(folder)
             raise
 
-    with write_errors(root, f"; set ${VARIABLE} to a writable folder"):
+    with write_errors(root, f"; set ${CACHE_VARIABLE} to a writable folder"):
         if not is_intact(root):
             if root.is_file():
                 root.unlink()

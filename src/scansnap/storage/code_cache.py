@@ -24,7 +24,7 @@ from scansnap.storage.cache import cache_folder
 
 __all__ = ["is_private", "njit", "use_private_cache"]
 
-CONFIG: Any = numba.config  # its names are made from environment variables
+NUMBA_CONFIG: Any = numba.config  # its names are made from environment variables
 OTHERS_WRITE, GROUP_WRITES = 0o002, 0o020
 
 
@@ -43,8 +43,8 @@ def is_private(folder: Path) -> bool:
 
 def _folders() -> Iterator[Path]:
     """The folders from which numba would load: that of NUMBA_CACHE_DIR, or those beside the modules."""
-    if CONFIG.CACHE_DIR:
-        given = Path(CONFIG.CACHE_DIR)
+    if NUMBA_CONFIG.CACHE_DIR:
+        given = Path(NUMBA_CONFIG.CACHE_DIR)
         yield from (given, *(path for path in given.glob("*") if path.is_dir()))
     else:
         yield from Path(__file__).parents[1].glob("*/__pycache__")
@@ -70,7 +70,7 @@ def use_private_cache() -> None:
         RuntimeWarning,
         stacklevel=2,
     )
-    CONFIG.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(own)  # also for processes that this one starts
+    NUMBA_CONFIG.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(own)  # also for processes that this one starts
 
 
 use_private_cache()

@@ -25,11 +25,10 @@ Checksum = list[int]
 """The size of a file and the CRC-32 of its bytes."""
 
 MARK = "written by scansnap"
-TABLE_MARK = "written_by_scansnap"
-"""The name of the first column of a table."""
+"""The name of this package in the metadata of pictures."""
 
-MARKS = (MARK.encode(), b'<meta name="generator" content="scansnap">', TABLE_MARK.encode())
-"""What is in the pictures, pages and tables that this package writes, by which it recognizes them."""
+MARKS = (MARK.encode(), b'<meta name="generator" content="scansnap">')
+"""What is in the pictures and pages that this package writes, by which it recognizes them."""
 
 OVERWRITE: ContextVar[bool] = ContextVar("OVERWRITE", default=False)
 """Whether outputs may replace files that this package did not write: `--overwrite`."""

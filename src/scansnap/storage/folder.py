@@ -1,4 +1,4 @@
-"""A folder whose files change together: the one way in which results, models, counts and caches are stored.
+"""A folder whose files change together: the one way in which results, models and caches are stored.
 
 `manifest.json` lists the size and the checksum of every file of the folder, holds a JSON object that describes the
 content (`info`), and ends with its own checksum.  New files stand beside their old versions, as `name.new`, until
@@ -48,10 +48,10 @@ from scansnap.storage.files import (
 
 MANIFEST = "manifest.json"
 LOCK = ".scansnap.lock"
-STAGED = ".new"
+STAGED_SUFFIX = ".new"
 """The suffix of a file that is not committed yet."""
 
-WHOLE = "the store"
+WHOLE_STORE = "the store"
 """The part to which files belong that are not in a subfolder."""
 
 
@@ -116,7 +116,7 @@ def is_new(root: Path) -> bool:
             return False
     except OSError:  # it does not exist, or cannot: then writing it says why
         return True
-    return all(name == LOCK or name.endswith(STAGED) for _, _, names in os.walk(root) for name in names)
+    return all(name == LOCK or name.endswith(STAGED_SUFFIX) for _, _, names in os.walk(root) for name in names)
 
 
 class CheckedFolder:
@@ -187,27 +187,20 @@ class CheckedFolder:
 
     def damaged(self) -> list[str]:
         """The files that are missing or whose bytes differ from those that were written."""
-        return [name for name in self.files if self._intact_path(name) is None]
+        return [name for name in self.files if not self._is_intact(name)]
 
-    def _intact_path(self, name: str) -> Path | None:
+    def _is_intact(self, name: str) -> bool:
         for path in (self.root / name, self._new(name)):
             with contextlib.suppress(OSError):
                 if file_checksum(path) == self.files[name]:
-                    return path
-        return None
-
-    def checked_path(self, name: str) -> Path:
-        """The path of a file whose bytes were checked just now; raises a `StoreError` if it is damaged."""
-        path = self._intact_path(name) if name in self.files else None
-        if path is None:
-            raise self.damage(name)
-        return path
+                    return True
+        return False
 
     def condition(self) -> Condition:
         """Read every file, and report the damaged ones by part."""
-        parts: dict[str, list[str]] = {part_of(name) or WHOLE: [] for name in sorted(self.files)}
+        parts: dict[str, list[str]] = {part_of(name) or WHOLE_STORE: [] for name in sorted(self.files)}
         for name in self.damaged():
-            parts[part_of(name) or WHOLE].append(name)
+            parts[part_of(name) or WHOLE_STORE].append(name)
         return Condition(True, parts)
 
     def refuse_damage(self, advice: str = "") -> None:
@@ -292,16 +285,13 @@ class CheckedFolder:
             fill(file)
         self._staged[name] = file_checksum(path)
 
-    def adopt(self, name: str) -> None:
-        """Stage a file that was written at `draft_path`, or in place under a name that was not committed before."""
-        self._staged[name] = file_checksum(self._written(name))
-
     def adopt_all(self) -> None:
         """Stage everything that was written in place."""
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if path.is_file() and name not in self.files and path.suffix != STAGED and name not in (LOCK, MANIFEST):
-                self.adopt(name)
+            is_own = path.suffix == STAGED_SUFFIX or name in (LOCK, MANIFEST, *self.files)
+            if path.is_file() and not is_own:
+                self._staged[name] = file_checksum(path)
 
     def remove(self, name: str) -> None:
         """Stage the removal of a file."""
@@ -343,12 +333,12 @@ class CheckedFolder:
 
     def leftovers(self) -> list[Path]:
         """Staged files; if no writer holds the lock, they are left over from a crash."""
-        return [*self.root.rglob(f"*{STAGED}")]
+        return [*self.root.rglob(f"*{STAGED_SUFFIX}")]
 
     def _clean_up(self) -> None:
         """Finish the commit of a writer that ended in it, and remove what it did not commit."""
         for draft in self.leftovers():
-            name = draft.relative_to(self.root).as_posix().removesuffix(STAGED)
+            name = draft.relative_to(self.root).as_posix().removesuffix(STAGED_SUFFIX)
             if name in self.files and file_checksum(draft) == self.files[name]:
                 draft.replace(self.root / name)
             else:
@@ -372,7 +362,7 @@ class CheckedFolder:
 
     def _new(self, name: str) -> Path:
         path = self.root / name
-        return path.with_name(f"{path.name}{STAGED}")
+        return path.with_name(f"{path.name}{STAGED_SUFFIX}")
 
 
 def is_intact(root: Path) -> bool:

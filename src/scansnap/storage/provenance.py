@@ -1,4 +1,4 @@
-"""What every store says of its content: its kind, format and options, and the versions, commit, machine and time."""
+"""The attributes that every result carries: kind, format, options, versions, commit, machine and time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, TypeVar
 
-from scansnap.data.named_classes import NAMED
+from scansnap.data.named_classes import NAMED_CLASSES
 from scansnap.runtime.errors import InputError, PaperWarning
 from scansnap.systems import system
 from scansnap.validation.user_code import describe_error
@@ -60,7 +60,7 @@ def _find_installed_papers() -> None:
         try:
             with SYSTEMS.all_or_none():
                 import_module(f"{point.module}.system")
-                for name in {YZ, *NAMED} & {*SYSTEMS}:
+                for name in {YZ, *NAMED_CLASSES} & {*SYSTEMS}:
                     raise InputError(f"the name '{name}' exists already")
         except (Exception, SystemExit) as error:
             _leave_out(f"the paper {point.name}", error)

@@ -9,6 +9,7 @@ over the most frequent tokens l.  Both sums run over the classes and tokens that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,7 @@ class QueriesType(ArgumentType):
 class ClassOptions(CountOptions):
     """Which sequence classes are made."""
 
-    queries: int | tuple[str | int, ...] = field(
+    queries: int | Sequence[str | int] = field(
         default=5,
         metadata=option("The number of queries, the most frequent words of the text, or the words.", QueriesType()),
     )

@@ -26,8 +26,7 @@ from scansnap.text.texts import SplitText, find_text
 from scansnap.text.tokenizers import (
     NOTABLE_SHARE,
     PROSE,
-    SPLITS,
-    UNKNOWN,
+    SPLITTERS,
     UNSPACED,
     WORDS,
     Tokenizer,
@@ -81,11 +80,6 @@ class Corpus:
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
         """The tokens as readable text."""
         return self.tokenizer.words(ids)
-
-    def count_unknown(self) -> int:
-        """How many tokens are `<unk>`."""
-        known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
-        return sum(int((ids == known.index(UNKNOWN)).sum()) for ids in self.splits.values()) if known else 0
 
     def token(self, word: str) -> int:
         """The id of a word that is one token."""
@@ -156,10 +150,10 @@ def read_corpus(source: object, *, hold_out: bool = True, progress: bool | None 
     """
     options = from_names(ReadOptions, kwargs)
     tokenizer, min_count = options.tokenizer, options.min_count
-    rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
+    rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITTERS else None
     if rule is None and min_count != 1:
         raise InputError(
-            f"min_count is {min_count}, which works only with the tokenizers {' and '.join(SPLITS)}: leave it out."
+            f"min_count is {min_count}, which works only with the tokenizers {' and '.join(SPLITTERS)}: leave it out."
         )
     ready: Tokenizer | None = None  # unless the text itself decides the vocabulary
     if isinstance(tokenizer, Tokenizer):
@@ -219,7 +213,7 @@ def _fill(folder: Path, text: SplitText, tokenizer: Tokenizer, progress: bool | 
         tokenizer.save(folder)
         done = 0
 
-        def shown(pieces: Iterable[str]) -> Iterator[str]:
+        def with_progress(pieces: Iterable[str]) -> Iterator[str]:
             nonlocal done
             for piece in pieces:
                 yield piece
@@ -228,7 +222,7 @@ def _fill(folder: Path, text: SplitText, tokenizer: Tokenizer, progress: bool | 
 
         for split in text.splits:
             with (folder / f"{split}.bin").open("wb") as file:
-                for ids in tokenizer.encode_blocks(shown(text.pieces(split))):
+                for ids in tokenizer.encode_blocks(with_progress(text.pieces(split))):
                     file.write(ids.astype(IDS, copy=False).tobytes())
                 if file.tell() == 0:
                     raise InputError(

@@ -46,7 +46,7 @@ VARIABLES = {
 """The dimensions, the meaning and the unit of every variable."""
 
 
-def recorded(size: Mapping[str, int]) -> list[str]:
+def variable_names(size: Mapping[str, int]) -> list[str]:
     """The variables of a result of this size."""
     return [name for name, (dims, _, _) in VARIABLES.items() if all(size[dim] for dim in dims)]
 
@@ -54,7 +54,7 @@ def recorded(size: Mapping[str, int]) -> list[str]:
 def variables(size: Mapping[str, int]) -> dict[str, Variable]:
     """Every variable as a store creates it."""
     made = {}
-    for name in recorded(size):
+    for name in variable_names(size):
         dims, meaning, units = VARIABLES[name]
         shape = tuple(size[dim] for dim in dims)
         chunks = (1, max(1, min(shape[1], 64)), *(max(1, s) for s in shape[2:]))
@@ -111,7 +111,7 @@ def template(
         "corpus_fingerprint": corpus.fingerprint,
         "tokenizer": corpus.tokenizer.name,
         "processes": processes,
-        "record": recorded(size),
+        "record": variable_names(size),
     }
     model = "the (Y, Z) model" if size["query"] else "a transformer"
     return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", configuration))

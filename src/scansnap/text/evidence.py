@@ -24,7 +24,7 @@ windows, which may all be of one passage, are left out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ GRID = 60
 class ContextWordsCall(CountOptions):
     """A call of `context_words`, for its signature."""
 
+    query: str | int = field(kw_only=False)
     least: int | None = None
 
 

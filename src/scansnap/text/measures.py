@@ -23,9 +23,9 @@ from scansnap.text.options import FEWEST_WINDOWS
 from scansnap.text.windows import spread
 from scansnap.text.yz import YZText
 
-MEASURED = ("entropy", "normalized_entropy", "top_1", "top_5", "moved")
+MEASURED_QUANTITIES = ("entropy", "normalized_entropy", "top_1", "top_5", "moved")
 
-AT_ONCE = {"cpu": 6_000_000, "cuda": 200_000_000}
+NUMBERS_AT_ONCE = {"cpu": 6_000_000, "cuda": 200_000_000}
 """Numbers in memory at once while attention is measured."""
 
 
@@ -42,16 +42,16 @@ class AttentionMeasurement:
         self._taker = SnapshotTaker(
             model,
             Probe(torch.cat([self.sample, windows[others]]), None, windows.device, followed=len(sampled)),
-            quantities(MEASURED),
+            quantities(MEASURED_QUANTITIES),
             announced=[AnnouncedModule(part) for part in parts],  # a GPU computes long windows by hand too
             with_pattern=False,
-            max_windows=max(1, AT_ONCE[windows.device.type] // numbers),
+            max_windows=max(1, NUMBERS_AT_ONCE[windows.device.type] // numbers),
         )
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Means over all rows (layers, heads); the share that moved since the last call is over the sample."""
         measured = self._taker.take().check().values
-        return {name: measured[name] for name in MEASURED}
+        return {name: measured[name] for name in MEASURED_QUANTITIES}
 
     def pattern(self, windows: int) -> NDArray[np.float32]:
         """The attention of the first windows of the sample, when it was last measured (layer, head, window, T, T)."""

@@ -42,11 +42,11 @@ FORMATS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     ".arrow": "arrow",
 }
-COMPRESSED = (".gz", ".bz2", ".zst")
-BINARY = (".xlsx", ".xls", ".ods", ".docx", ".doc", ".odt", ".pptx", ".pdf", ".zip", ".tar", ".pkl", ".npy")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
+BINARY_SUFFIXES = (".xlsx", ".xls", ".ods", ".docx", ".doc", ".odt", ".pptx", ".pdf", ".zip", ".tar", ".pkl", ".npy")
 """Files that are never read as plain text; those with other unknown endings are."""
 
-TABLES = ("csv", "json", "parquet", "arrow")
+TABLE_FORMATS = ("csv", "json", "parquet", "arrow")
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 DELIMITERS = ",\t;|"
@@ -384,7 +384,9 @@ class FoundFiles:
 def find_files(path: Path, formats: Sequence[str], encoding: str | None = None) -> FoundFiles:
     """A file, or the files of some formats in a folder and its subfolders."""
     if path.is_file():
-        file_format = _format_of(path) or ("text" if "text" in formats and path.suffix.lower() not in BINARY else None)
+        file_format = _format_of(path) or (
+            "text" if "text" in formats and path.suffix.lower() not in BINARY_SUFFIXES else None
+        )
         if file_format is None:
             raise InputError(f"{path} has a format that cannot be read: give {', '.join(FORMATS)}.")
         return FoundFiles((DataFile(path, file_format, encoding),))
@@ -401,5 +403,5 @@ def find_files(path: Path, formats: Sequence[str], encoding: str | None = None) 
 
 
 def _format_of(path: Path) -> str | None:
-    stem = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    stem = path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path
     return FORMATS.get(stem.suffix.lower())

@@ -22,7 +22,7 @@ from scansnap.storage.cache import cached_folder
 from scansnap.text.example import example_stories
 from scansnap.text.sources import (
     FORMATS,
-    TABLES,
+    TABLE_FORMATS,
     DataFile,
     FoundFiles,
     MemoryTable,
@@ -31,7 +31,7 @@ from scansnap.text.sources import (
 )
 from scansnap.validation.checks import expand_user
 
-SPLITS = {
+SPLIT_WORDS = {
     "train": ("train", "training"),
     "valid": ("valid", "validation", "val", "dev"),
     "test": ("test",),
@@ -45,7 +45,7 @@ WIKITEXT = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
 
 EXAMPLE = "example"
 NAMES = (EXAMPLE, *WIKITEXT)
-HELD_OUT = 20
+HELD_OUT_PART = 20
 """One part in this many of a text without splits is held out for validation."""
 
 
@@ -106,7 +106,7 @@ class SplitText:
 
     def _part(self, pieces: Iterator[str], size: int, is_valid: bool) -> Iterator[str]:
         """The pieces before the cut, or those from the cut on."""
-        target = size - max(1, size // HELD_OUT)
+        target = size - max(1, size // HELD_OUT_PART)
         start = 0
         for piece in pieces:
             stop = start + _weight(piece)
@@ -122,7 +122,7 @@ class SplitText:
         """Where to cut the piece that contains the target: at its ends if it is short, else at white space."""
         ends = [end for end in (len(piece), 0) if 0 < start + end < size]
         nearest = min(ends, key=lambda end: abs(end - target), default=None)
-        if nearest is not None and abs(nearest - target) <= size // (2 * HELD_OUT):
+        if nearest is not None and abs(nearest - target) <= size // (2 * HELD_OUT_PART):
             return nearest
         text = piece.rstrip()
         spaces = [match.start() for match in re.finditer(r"\s", text) if text[: match.start()].strip()]
@@ -205,7 +205,7 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
 
 
 def _text_at(path: Path, name: str, column: str | None, encoding: str | None, hold_out: bool) -> SplitText:
-    found = find_files(path, ("text",) if column is None else TABLES, encoding)
+    found = find_files(path, ("text",) if column is None else TABLE_FORMATS, encoding)
     if column is None and (table := _table_among(path, found)) is not None:
         raise InputError(
             f"{table.path} is a table: name the column of its texts (--text), one of {', '.join(table.columns())}."
@@ -218,9 +218,9 @@ def _text_at(path: Path, name: str, column: str | None, encoding: str | None, ho
     by_split: dict[str, list[DataFile]] = {}
     for file in found.files:
         words = file.words_of_path(path) if path.is_dir() else set()
-        split = next((split for split, names in SPLITS.items() if set(names) & words), "")
+        split = next((split for split, names in SPLIT_WORDS.items() if set(names) & words), "")
         by_split.setdefault(split, []).append(file)
-    splits = {split: tuple(by_split[split]) for split in SPLITS if split in by_split}
+    splits = {split: tuple(by_split[split]) for split in SPLIT_WORDS if split in by_split}
     if "train" not in splits or len(splits) == 1:
         return SplitText(name, {"train" if hold_out else "all": found.files}, found, column, hold_out)
     others = tuple(str(file.path.relative_to(path)) for file in by_split.get("", ()))
@@ -230,5 +230,5 @@ def _text_at(path: Path, name: str, column: str | None, encoding: str | None, ho
 
 def _table_among(path: Path, found: FoundFiles) -> DataFile | None:
     """A table where text was expected: the file itself, or one of a folder without text."""
-    files = found.files if path.is_file() else () if found.files else find_files(path, TABLES).files
-    return next((file for file in files if file.format in TABLES), None)
+    files = found.files if path.is_file() else () if found.files else find_files(path, TABLE_FORMATS).files
+    return next((file for file in files if file.format in TABLE_FORMATS), None)

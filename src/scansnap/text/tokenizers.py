@@ -112,7 +112,7 @@ class WordTokenizer(Tokenizer):
 
     def __init__(self, vocabulary: Sequence[str], name: str = WORDS) -> None:
         self.name = name
-        self._split = SPLITS[name]
+        self._split = SPLITTERS[name]
         self.vocabulary = tuple(vocabulary)
         self.vocab_size = len(self.vocabulary)
         self.fingerprint = _hash(name, *self.vocabulary)
@@ -127,7 +127,7 @@ class WordTokenizer(Tokenizer):
         """The words that occur at least `min_count` times, by decreasing count and then alphabetically."""
         counts: Counter[str] = Counter()
         for piece in pieces:
-            counts.update(SPLITS[name](piece))
+            counts.update(SPLITTERS[name](piece))
         rare = [word for word, count in counts.items() if count < min_count and word not in (LINE_END, UNKNOWN)]
         counts[LINE_END] += 0
         counts[UNKNOWN] += sum(counts.pop(word) for word in rare)
@@ -233,7 +233,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
                 f"format {FORMAT}: use the version that wrote it."
             )
         tokenizer: Tokenizer
-        if description["kind"] in SPLITS:
+        if description["kind"] in SPLITTERS:
             words = (folder / WORDS_FILE).read_text(encoding="utf-8").split("\n")[:-1]
             tokenizer = WordTokenizer(words, description["kind"])
         else:
@@ -301,7 +301,7 @@ def _prose(piece: str) -> list[str]:
     return [word for run in _words(piece) for word in ([run] if run in (LINE_END, UNKNOWN) else find(run))]
 
 
-SPLITS: dict[str, Callable[[str], list[str]]] = {WORDS: _words, PROSE: _prose}
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {WORDS: _words, PROSE: _prose}
 
 
 def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:

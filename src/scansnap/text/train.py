@@ -41,9 +41,9 @@ from scansnap.text.options import (
 from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
-from scansnap.text.windows import MOST_TOKENS, Columns, consecutive, spread
+from scansnap.text.windows import MEASURED_TOKENS, Columns, consecutive, spread
 from scansnap.text.yz import YZText
-from scansnap.validation.options import options_as_kwargs
+from scansnap.validation.options import RunArguments, options_as_kwargs
 from scansnap.validation.validate import validated
 
 CHECKPOINT_SECONDS = 60.0
@@ -67,13 +67,11 @@ class TextTrainingCall(AnyTextOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainTextCall(TextTrainingCall):
+class TrainTextCall(AnyTextOptions, RunArguments):
     """A call of `train_text`, for its signature."""
 
-    progress: bool | None = None
 
-
-@options_as_kwargs(TrainTextCall, AnyTextOptions)
+@options_as_kwargs(TrainTextCall, AnyTextOptions, RunArguments)
 @validated
 def train_text(
     corpus: Corpus, *, store: str | Path | None = None, progress: bool | None = None, **kwargs: Any
@@ -89,11 +87,6 @@ def train_text(
     corpus : Corpus
         What `read_corpus` returns.
     {options}
-    store : path, optional
-        Write the result there while it is computed.  If the call is interrupted, the same call resumes and gives
-        identical numbers.  A finished result is read and not computed again.
-    progress : bool, optional
-        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere an occasional line.
 
     Returns
     -------
@@ -165,7 +158,7 @@ class TextTraining:
         corpus, options = self.corpus, self.options
         shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
         shape = shape_of(options, vocab_size=corpus.vocab_size)
-        valid_tokens = min(len(corpus.valid), MOST_TOKENS)
+        valid_tokens = min(len(corpus.valid), MEASURED_TOKENS)
         schedule = RecordSchedule.of(options, shape, per_pass=self._columns.per_pass, valid_tokens=valid_tokens)
         self.record_schedule = schedule
         self._share = self._processes.share(options.batch_size)

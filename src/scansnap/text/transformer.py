@@ -22,8 +22,8 @@ from scansnap.text.options import TextShape
 ONE_BLOCK = 64
 """Keys that a GPU's fused kernels take at once; with more keys they sum gradients in no fixed order."""
 
-BUCKETS, FARTHEST = 32, 128
-"""T5's buckets of distances: half contain one distance each, the others grow geometrically up to `FARTHEST`."""
+BUCKETS, FARTHEST_DISTANCE = 32, 128
+"""T5's buckets of distances: half contain one distance each, the others grow up to `FARTHEST_DISTANCE`."""
 
 
 def drop(x: Tensor, share: float) -> Tensor:
@@ -65,7 +65,7 @@ def buckets(window: int) -> Tensor:
     """The T5 bucket of each distance (window, window)."""
     distance = distances(window)
     near = BUCKETS // 2
-    ratio = torch.log(distance.clamp(min=1) / near) / math.log(FARTHEST / near)
+    ratio = torch.log(distance.clamp(min=1) / near) / math.log(FARTHEST_DISTANCE / near)
     return torch.where(distance < near, distance, (near + (ratio * (BUCKETS - near)).long()).clamp(max=BUCKETS - 1))
 
 

@@ -9,7 +9,7 @@ from scansnap.runtime.errors import InputError
 
 Tokens = NDArray[np.integer]
 
-MOST_TOKENS = 2_000_000
+MEASURED_TOKENS = 2_000_000
 """The most tokens of the validation split that are measured."""
 
 
@@ -40,10 +40,10 @@ class Columns:
 def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
     """The text as windows (N, window + 1) that overlap by one token, so that a row contains inputs and next tokens.
 
-    From a text of more than `MOST_TOKENS` tokens, evenly spread windows are taken, so that any text can be measured.
+    From a text of more than `MEASURED_TOKENS` tokens, evenly spread windows are taken.
     """
     windows = every_window(tokens, window, "validation")
-    return spread(windows, max(1, MOST_TOKENS // window)).astype(np.int64)
+    return spread(windows, max(1, MEASURED_TOKENS // window)).astype(np.int64)
 
 
 def every_window(tokens: Tokens, window: int, split: str = "training") -> Tokens:

@@ -250,7 +250,7 @@ class _System:
         return z, z_common, c[:d], c[d:], f[d:] @ f[d:], r, gain, xi[:d], xi[d:]
 
 
-MOST = 100.0
+LATEST_TAU = 100.0
 """The largest tau: it takes K/(M eta_Y) 10^43 steps at eta_Y = eta_Z."""
 
 
@@ -283,8 +283,8 @@ def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedA
      [-0.343  0.171  0.171]]
     """
     p, when = matrix("probs", probs), vector("tau", tau, least=0)
-    if (np.diff(when) <= 0).any() or when[-1] > MOST:
-        raise InputError(f"tau must be increasing numbers of at most {MOST:g}, such as [0.1, 1, 10].")
+    if (np.diff(when) <= 0).any() or when[-1] > LATEST_TAU:
+        raise InputError(f"tau must be increasing numbers of at most {LATEST_TAU:g}, such as [0.1, 1, 10].")
     if np.linalg.matrix_rank(directions(p)) < len(p):
         raise InputError("the rows of probs are not linearly independent: the modified gradient needs that they are.")
     if np.size(query) != len(p):

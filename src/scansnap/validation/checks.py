@@ -21,7 +21,7 @@ from scansnap.runtime.errors import InputError, short_repr, unknown
 
 FloatArray = NDArray[np.float64]
 
-MOST = 10**9
+LARGEST_INTEGER = 10**9
 """The largest whole number allowed for an argument without a limit of its own."""
 
 MOST_SEED = 2**63 - 1
@@ -42,7 +42,7 @@ DEEPEST = 32
 # --- one value ----------------------------------------------------------------------------------------------------
 
 
-def integer(name: str, value: object, *, least: int = 0, most: int = MOST) -> int:
+def integer(name: str, value: object, *, least: int = 0, most: int = LARGEST_INTEGER) -> int:
     """A whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
         raise InputError(f"{name} is {short_repr(value)}: give a whole number from {least:,} to {most:,}.")
@@ -203,7 +203,9 @@ def square(name: str, values: ArrayLike) -> FloatArray:
 def ids(name: str, values: ArrayLike) -> NDArray[np.int64]:
     """Ids of tokens: whole numbers of at least 0, in the shape they are given in."""
     array = float_array(values)
-    if array is None or (array.size and not ((array >= 0) & (array <= MOST) & (array == np.floor(array))).all()):
+    if array is None or (
+        array.size and not ((array >= 0) & (array <= LARGEST_INTEGER) & (array == np.floor(array))).all()
+    ):
         raise InputError(f"{name} is {short_repr(values)}: give ids of tokens, whole numbers from 0 on.")
     return array.astype(np.int64)
 
@@ -218,7 +220,7 @@ def float_array(values: object) -> FloatArray | None:
         return None
     try:
         array = np.asarray(values)
-        if array.ndim > DEEPEST or array.size > MOST:
+        if array.ndim > DEEPEST or array.size > LARGEST_INTEGER:
             return None
         if array.dtype == np.float64:
             return array

@@ -9,7 +9,7 @@ from stairs.system import LinearAttention
 from stairs.theory import plateaus
 
 
-def prepare(*, num_seeds: int = 8):
+def prepare(*, num_seeds: int = 4):
     systems = {keys: LinearAttention(keys=keys) for keys in ("separate", "merged")}
     options = {"lr": 1.0, "times": np.geomspace(1, 1e5, 200), "seeds": range(num_seeds), "progress": False}
     levels = plateaus(LinearAttention().data([0], None)["covariance"][0], LinearAttention().pairs)

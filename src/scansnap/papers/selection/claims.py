@@ -20,7 +20,7 @@ from scansnap.validation.checks import FloatArray
 SELECTION = "Tarzanagh, Li, Zhang and Oymak, NeurIPS 2023"
 NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak, AISTATS 2024"
 
-PRINTED_NORMS = {
+SOLVER_LOGS = {
     "one input": 0.49505,
     "one input, local": 0.5,
     "several inputs": 0.31319,
@@ -54,7 +54,7 @@ def att_svm_objectives(check: Check) -> None:
         solve(joint),
         solve(joint, (1.0, 1.0, 0.0)),
     )
-    for (name, printed), solution in zip(PRINTED_NORMS.items(), solutions, strict=True):
+    for (name, printed), solution in zip(SOLVER_LOGS.items(), solutions, strict=True):
         check.equal(name, printed, solution.objective, tolerance=2e-5)
     trained = solve(theory.key_differences(keys, best))
     check.equal("several inputs, trained keys", 0.37134, trained.objective, tolerance=2e-5, role="corrected")

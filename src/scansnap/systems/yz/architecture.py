@@ -32,6 +32,7 @@ supplies the gradient (`dynamics/readout.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -266,8 +267,8 @@ class ResidualType(ArgumentType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer(Options):
-    """The layer of (Y, Z)."""
+class LayerOptions(Options):
+    """The options of the layer of (Y, Z)."""
 
     normalization: str | Normalization = field(
         default="l2",
@@ -297,6 +298,11 @@ class Layer(Options):
         metadata=option("Parallel heads, each with its own Y and Z; their logits add.", least=1, most=1024),
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(LayerOptions):
+    """The layer of (Y, Z), with the parts that its options name."""
+
     def check_own_parts(self) -> None:
         """Try the user's own parts on a small example."""
         if any(part is not None and is_own(part) for part in (self.map, self.normalizer, self.addition)):
@@ -305,22 +311,22 @@ class Layer(Options):
 
             check_own_parts(self)
 
-    @property
+    @cached_property
     def normalizer(self) -> Normalization:
         """LN."""
         return NORMALIZATIONS.member(self.normalization)
 
-    @property
+    @cached_property
     def spreads(self) -> bool:
         """Whether LN gives an entry to tokens that do not occur."""
         return bool(getattr(self.normalizer, "spreads", False))
 
-    @property
+    @cached_property
     def map(self) -> AttentionMap:
         """From logits to attention."""
         return ATTENTION_MAPS.member(self.attention_map)
 
-    @property
+    @cached_property
     def addition(self) -> Addition | None:
         """What is added to LN(c); None without a residual connection."""
         if isinstance(self.residual, bool):
