@@ -274,6 +274,10 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert run("verify lemma_4 --json --strict", cwd=tmp_path).returncode == 1
     two = json.loads(printed("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path))
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
+    for words, rates in (("", (2.0, 1.0)), ("--lr-y 3", (3.0, 1.0)), ("--classes single-common", (2.0, 1.0))):
+        setting = json.loads(printed(f"verify lemma_6 --json --preset syn-medium {words}", cwd=tmp_path))["setting"]
+        assert (setting["lr_y"], setting["lr_z"]) == rates
+        assert ("vocab_size=1000" in setting["classes"]) == ("single" in words)
     about_a_lemma = json.loads(printed("verify 'Lemma 7' --json", cwd=tmp_path))
     assert [entry["id"] for entry in about_a_lemma] == ["lemma_7", "lemma_7_shift"]
     assert "--picture draws one claim" in refusal("verify 'Lemma 7' --picture x.png", cwd=tmp_path)

@@ -102,6 +102,7 @@ def test_flags_replace_a_file_and_a_file_replaces_a_preset(handed: Handed, tmp_p
     assert options["lr_y_over_lr_z"] == [1, 2]
     assert "lr_y" not in options  # of the preset, which the ratio replaces
     assert (options["steps"], options["init"]) == (7, "uniform")
+    assert handed("sweep --config sweep.toml --lr-y-over-lr-z 5,6")[1]["lr_y_over_lr_z"] == [5.0, 6.0]
     _, options = handed("sweep --preset syn-medium --config sweep.toml --lr-y 6")
     assert options["lr_y"] == [6.0]
     assert "lr_y_over_lr_z" not in options
@@ -191,6 +192,7 @@ def test_a_system_is_described_and_failed_runs_are_counted(tmp_path: Path) -> No
     assert lines[2].startswith("run 1 (lr_v 1e+200, lr_z 1, seed 0): diverged; entropy ")
     assert "  entropy: entropy of attention, mean over contexts" in lines
     assert "1 of 2 runs did not finish: lower their learning rates." in done.stderr
+    assert "... and 2 more runs" in printed("train --steps 2 --seeds 0:14", cwd=tmp_path).splitlines()
     assert printed("sweep --system joma --preset joma --steps 1 --lr-z 1,2", cwd=tmp_path).splitlines()[0].split() == [
         *("lr_z", "lr_v", "runs", "loss")
     ]
