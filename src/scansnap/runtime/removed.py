@@ -3,7 +3,6 @@
 REMOVED_NAMES = {
     "Counts": "use classes_from_text for sequence classes of a text, context_words for its words",
     "Finding": "test each word with scipy.stats.fisher_exact, or use scansnap 0.1",
-    "FlowCall": "give the options of flow by name",
     "NAMED": "it is NAMED_CLASSES",
     "NextToken": "import it from scansnap.papers.selection",
     "PREDICTORS": "train (Y, Z) on the text with train_text(corpus, model='yz'), or use scansnap 0.1",
