@@ -12,8 +12,8 @@ import pytest
 import scansnap
 
 FIELD = """
-    patience: int | None = field(
-        default=None, metadata=option("Steps without progress after which to wonder", least=1, none="never wonders")
+    patience: int | None = option(
+        "Steps without progress after which to wonder", default=None, least=1, none="never wonders"
     )
 """
 
@@ -55,7 +55,7 @@ def package_with_one_more_option(tmp_path: Path) -> Path:
     """A copy of the package, with its compiled code, in which one field was added, and its name to an engine's list."""
     source = tmp_path / "src"
     shutil.copytree(Path(scansnap.__file__).parent, source / "scansnap")
-    field, known = "    steps: int = field(", "KERNEL_OPTIONS = {"
+    field, known = "    steps: int = option(", "KERNEL_OPTIONS = {"
     for file, anchor, new in (
         ("options.py", field, FIELD.lstrip("\n") + field),
         ("kernel_engine.py", known, f'{known}"patience", '),

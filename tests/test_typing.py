@@ -63,7 +63,7 @@ WRONG = {
 }
 
 
-UNTYPED = {"Trend.as_dict", "Verdict.as_dict", "read_sweep"}
+UNTYPED = {"FigureResult.as_dict", "Trend.as_dict", "Verdict.as_dict", "read_sweep"}
 """JSON and TOML: no type says more of it."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from scansnap.dynamics import tensor_engine
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.task import flow_task, train_task
 from scansnap.dynamics.yz_tensors import YZTensorEngine
-from scansnap.validation.options import option
+from scansnap.validation.options import option, options
 from tests.dynamics.reference import Given, bucketed, decoder_of, engine_of, logits_of, relative
 from tests.strategies import sequence_classes
 
@@ -194,14 +193,14 @@ def test_float32_keeps_small_residuals() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class MoreOptions(ss.TrainOptions):
-    pull: float = field(default=0.0, metadata=option("An option that no engine implements."))
+    pull: float = option("An option that no engine implements.", default=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class MoreFlowOptions(ss.FlowOptions):
-    pull: float = field(default=0.0, metadata=option("An option that the flow does not implement."))
+    pull: float = option("An option that the flow does not implement.", default=0.0)
 
 
 def test_an_option_that_nothing_implements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

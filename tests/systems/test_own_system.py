@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 import scansnap as ss
-from scansnap.validation.options import option
+from scansnap.validation.options import option, options
 from tests.cli.test_cli import run
 
 pytestmark = pytest.mark.rounding
@@ -31,13 +31,13 @@ def conserved(now: ss.State) -> ArrayLike:
     return now.parameters["z"] - now.parameters["u"] ** 2 / 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class Product(ss.System):
     """f = sum_l u_l exp(z_l) x_l fits a target by squared error: z - u^2/2 does not change along the flow."""
 
     quantities = (attention,)
     invariants = (conserved,)
-    tokens: int = field(default=3, metadata=option("Tokens.", least=1))
+    tokens: int = option("Tokens.", default=3, least=1)
 
     @property
     def blocks(self) -> Mapping[str, ss.Block]:

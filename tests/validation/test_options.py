@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from scansnap.validation.options import (
     from_names,
     from_plain,
     option,
+    options,
     options_of,
     plain,
     required_of,
@@ -43,20 +44,18 @@ class Sauce:
     def pour(self) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class Heat(Options):
-    degrees: int = field(metadata=option("How hot.", least=50, most=300))
-    fan: bool = field(default=False, metadata=option("Whether air moves."))
+    degrees: int = option("How hot.", least=50, most=300)
+    fan: bool = option("Whether air moves.", default=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class Dish(Heat):
-    minutes: float | None = field(
-        default=None, metadata=option("How long.", least=0, below=60, none="keeps it warm", axis=False)
-    )
-    rack: Literal["low", "high"] = field(default="low", metadata=option("Where."))
-    name: str = field(default="pie", metadata=option("What."))
-    sauce: str | Sauce = field(default="plain", metadata=option("Beside it.", MemberType(SAUCES), separator="/"))
+    minutes: float | None = option("How long.", default=None, least=0, below=60, none="keeps it warm", axis=False)
+    rack: Literal["low", "high"] = option("Where.", default="low")
+    name: str = option("What.", default="pie")
+    sauce: str | Sauce = option("Beside it.", MemberType(SAUCES), default="plain", separator="/")
 
     def check_together(self) -> None:
         if self.fan and self.rack == "low":
@@ -74,9 +73,9 @@ def test_argument_types_follow_from_annotations() -> None:
         "sauce": MemberType(SAUCES),
     }
 
-    @dataclass(frozen=True, kw_only=True)
+    @options
     class Unclear(Options):
-        parts: list = field(metadata=option("Which?"))
+        parts: list = option("Which?")
 
     with pytest.raises(TypeError, match="the type of the option parts does not say how it is checked"):
         options_of(Unclear)

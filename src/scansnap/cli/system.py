@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from functools import cache
 from typing import Annotated, Any
 
@@ -30,10 +30,7 @@ def _rates() -> type[Options]:
         for rate in SYSTEMS.member(name).rates:
             if rate not in ("lr_y", "lr_z"):
                 users.setdefault(rate, []).append(name)
-    fields = [
-        (rate, Rates | None, field(default=None, metadata=rate_option(" and ".join(names))))
-        for rate, names in users.items()
-    ]
+    fields = [(rate, Rates | None, rate_option(" and ".join(names), default=None)) for rate, names in users.items()]
     return make_dataclass(
         "SystemRates",
         fields,

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.yz.architecture import BASIC, Layer, LayerOptions
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
-from scansnap.validation.options import Options, defaults_of, option, options_of, values_of
+from scansnap.validation.options import Options, defaults_of, option, options, options_of, values_of
 from scansnap.validation.user_code import is_own
 
 MOST_RECORDS = 10**7
@@ -131,16 +131,15 @@ class Runs:
         return {**self.rates, "seed": self.seed.astype(np.int64)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class SeedOptions(Options):
     """Seeds and learning rates, which may differ between runs.
 
     A subclass states learning rates beside the seeds.
     """
 
-    seeds: Seeds = field(
-        default=0,
-        metadata=option("Seeds, one for each run, such as <0,1,2 or 0:10|range(10)>.", SeedsType(), separator=""),
+    seeds: Seeds = option(
+        "Seeds, one for each run, such as <0,1,2 or 0:10|range(10)>.", SeedsType(), default=0, separator=""
     )
 
     @classmethod
@@ -154,60 +153,54 @@ class SeedOptions(Options):
         return Runs.side_by_side(seeds=self.seeds, **{name: getattr(self, name) for name in self.rate_names()})
 
 
-def rate_option(of: str) -> dict[str, Any]:
-    """The metadata of a field that is a learning rate."""
-    return option(
-        f"Learning rate of {of}; a list such as <1,10|[1, 10]> makes several runs.", RatesType(), separator=""
-    )
+def rate_option(of: str, *, default: Any = MISSING) -> Any:
+    """A field that is a learning rate."""
+    meaning = f"Learning rate of {of}; a list such as <1,10|[1, 10]> makes several runs."
+    return option(meaning, RatesType(), default=default, separator="")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class YZRates(SeedOptions):
     """The learning rates of (Y, Z)."""
 
-    lr_y: Rates = field(metadata=rate_option("the decoder Y"))
-    lr_z: Rates = field(metadata=rate_option("the attention logits Z"))
+    lr_y: Rates = rate_option("the decoder Y")
+    lr_z: Rates = rate_option("the attention logits Z")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class TrainingOptions(SeedOptions):
     """Training, for every system."""
 
-    steps: int = field(
-        metadata=option(
-            "The number of updates; record 0 is the start, record s the state after s updates.", axis=False, least=0
-        )
+    steps: int = option(
+        "The number of updates; record 0 is the start, record s the state after s updates.", axis=False, least=0
     )
-    optimizer: str | UpdateRule = field(
-        default="sgd",
-        metadata=option(f"The update rule: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS)),
+    optimizer: str | UpdateRule = option(
+        f"The update rule: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS), default="sgd"
     )
-    momentum: float | None = field(
-        default=None, metadata=option("Momentum of sgd", least=0, below=1, none="is the optimizer's default")
+    momentum: float | None = option(
+        "Momentum of sgd", default=None, least=0, below=1, none="is the optimizer's default"
     )
-    schedule: str | Schedule = field(
+    schedule: str | Schedule = option(
+        f"How the learning rates change over the run: {', '.join(SCHEDULES)}, or your own.",
+        MemberType(SCHEDULES),
         default="constant",
-        metadata=option(
-            f"How the learning rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
-        ),
     )
-    weight_decay: float = field(
+    weight_decay: float = option(
+        "Decoupled weight decay: each update also subtracts the rate times this share of a parameter.",
         default=0.0,
-        metadata=option(
-            "Decoupled weight decay: each update also subtracts the rate times this share of a parameter.", least=0
-        ),
+        least=0,
     )
-    clip: float | None = field(
+    clip: float | None = option(
+        "Gradient clipping: the largest norm of the gradient of all parameters",
         default=None,
-        metadata=option(
-            "Gradient clipping: the largest norm of the gradient of all parameters", least=0, none="does not clip"
-        ),
+        least=0,
+        none="does not clip",
     )
-    record_every: int | None = field(
-        default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
+    record_every: int | None = option(
+        "Updates between records", default=1, axis=False, least=1, none="records only start and end"
     )
-    dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Floating-point type.", axis=False))
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
+    dtype: Literal["float32", "float64"] = option("Floating-point type.", default="float32", axis=False)
+    device: Literal["cpu", "cuda"] = option("Where to compute.", default="cpu", axis=False)
 
     @property
     def rule(self) -> UpdateRule:
@@ -246,27 +239,20 @@ class TrainingOptions(SeedOptions):
             check_rule(self.rule)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class BatchOptions(Options):
     """Batches and sequences of (Y, Z)."""
 
-    batch_size: int | None = field(
-        default=128,
-        metadata=option(
-            "Sequences per update", least=1, none="takes every class with its probability: the expected update"
-        ),
+    batch_size: int | None = option(
+        "Sequences per update", default=128, least=1, none="takes every class with its probability: the expected update"
     )
-    seq_len: float = field(
+    seq_len: float = option(
+        "Sequence length T: T - 1 contextual tokens and the query; <inf|math.inf> replaces counts by P(l|n) (Lemma 2).",
+        LengthType(),
         default=128,
-        metadata=option(
-            "Sequence length T: T - 1 contextual tokens and the query; <inf|math.inf> replaces counts by P(l|n) "
-            "(Lemma 2).",
-            LengthType(),
-        ),
     )
-    num_sequences: int | None = field(
-        default=None,
-        metadata=option("Sequences in a fixed training set", least=1, none="draws new ones at every update"),
+    num_sequences: int | None = option(
+        "Sequences in a fixed training set", default=None, least=1, none="draws new ones at every update"
     )
 
     @property
@@ -283,24 +269,19 @@ UNMET_IN_FLOWS = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no ba
 """Why a need of a quantity cannot be met."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class YZOptions(StartOptions, LayerOptions, ABC):
     """The gradient and the records of (Y, Z)."""
 
-    decoder_gradient: Literal["true", "modified"] = field(
-        default="true",
-        metadata=option(
-            "true is SGD's (Eq. 3), modified is Lemma 3's (Eq. 26), which the quantitative theory assumes."
-        ),
+    decoder_gradient: Literal["true", "modified"] = option(
+        "true is SGD's (Eq. 3), modified is Lemma 3's (Eq. 26), which the quantitative theory assumes.", default="true"
     )
-    record: str | Quantity | Sequence[str | Quantity] = field(
+    record: str | Quantity | Sequence[str | Quantity] = option(
+        f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
+        RecordType(QUANTITIES),
         default=RECORDED,
-        metadata=option(
-            f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
-            RecordType(QUANTITIES),
-            axis=False,
-            separator="",
-        ),
+        axis=False,
+        separator="",
     )
 
     @property
@@ -339,14 +320,12 @@ class YZOptions(StartOptions, LayerOptions, ABC):
                     raise InputError(f"{quantity.name} cannot be recorded: {absent[need]}.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class DepthOptions(Options):
     """Several layers."""
 
-    layers: int = field(
-        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
-    )
-    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
+    layers: int = option("Stacked layers, with a nonlinearity between them.", default=1, least=1, most=16)
+    nonlinearity: Literal["tanh", "relu"] = option("The function between layers.", default="tanh")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,25 +391,21 @@ class TrainOptions(DepthOptions, YZOptions, BatchOptions, TrainingOptions, YZRat
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class TimeOptions(Options):
     """Integration of the flow."""
 
-    times: Sequence[float] | NDArray[np.floating] = field(
-        metadata=option(
-            "Times to record, in expected batch-1 steps, as <1,1e3,1e6 or log:FIRST:LAST:COUNT|[1, 1e3, 1e6]>.",
-            TimesType(),
-            axis=False,
-            separator="",
-        )
+    times: Sequence[float] | NDArray[np.floating] = option(
+        "Times to record, in expected batch-1 steps, as <1,1e3,1e6 or log:FIRST:LAST:COUNT|[1, 1e3, 1e6]>.",
+        TimesType(),
+        axis=False,
+        separator="",
     )
-    rtol: float = field(
-        default=1e-8,
-        metadata=option("Relative error allowed in each step of the integration: 1e-14 to 0.1.", least=1e-14, most=0.1),
+    rtol: float = option(
+        "Relative error allowed in each step of the integration: 1e-14 to 0.1.", default=1e-8, least=1e-14, most=0.1
     )
-    atol: float = field(
-        default=1e-10,
-        metadata=option("Absolute error allowed in each step of the integration: 1e-14 to 0.1.", least=1e-14, most=0.1),
+    atol: float = option(
+        "Absolute error allowed in each step of the integration: 1e-14 to 0.1.", default=1e-10, least=1e-14, most=0.1
     )
 
 
@@ -466,26 +441,29 @@ class FlowOptions(YZOptions, FlowingOptions, YZRates):
         self.check_classes(source.classes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class SweepExecution(Options):
     """How a sweep is executed; no effect on the numbers."""
 
-    memory: float | None = field(
+    memory: float | None = option(
+        "GiB of memory that training may use",
         default=None,
-        metadata=option(
-            "GiB of memory that training may use", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
-        ),
+        axis=False,
+        least=1e-6,
+        most=1e6,
+        none="takes a quarter of all",
     )
-    shard_size: int | None = field(
+    shard_size: int | None = option(
+        "The largest number of runs in a shard",
         default=None,
-        metadata=option(
-            "The largest number of runs in a shard", axis=False, least=1, none="takes a number that shows progress"
-        ),
+        axis=False,
+        least=1,
+        none="takes a number that shows progress",
     )
-    cluster: str | None = field(
-        default=None, metadata=option("ray for a cluster on this machine, or the address of a cluster.", axis=False)
+    cluster: str | None = option(
+        "ray for a cluster on this machine, or the address of a cluster.", default=None, axis=False
     )
-    retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))
+    retries: int = option("How often to retry a shard that fails.", default=2, axis=False, least=0)
 
 
 START_AND_BATCH_OPTIONS = {

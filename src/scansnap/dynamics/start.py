@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ from scansnap.systems.yz.architecture import BASIC, Layer
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType
-from scansnap.validation.options import Options, option
+from scansnap.validation.options import Options, option, options
 
 DECODER_STREAM, ATTENTION_STREAM = np.uint64(2**64 - 1), np.uint64(2**64 - 2)
 """Steps -1 and -2: the random streams of the start, separate from those of any batch."""
@@ -240,42 +240,34 @@ def bias_by_bucket(
 # --- options ----------
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class StartOptions(Options):
     """The start of training."""
 
-    init: Init = field(
+    init: Init = option(
+        "Start: <zeros, or|zeros,> uniform (each entry of Y and Z in ±1/√M)<|, or a pair of arrays>.",
+        InitType(),
         default="zeros",
-        metadata=option(
-            "Start: <zeros, or|zeros,> uniform (each entry of Y and Z in ±1/√M)<|, or a pair of arrays>.",
-            InitType(),
-            listed=True,
-        ),
+        listed=True,
     )
-    init_scale_z: float = field(default=1.0, metadata=option("Factor on the width of Z's uniform start.", least=0))
-    attention_prior: Prior | None = field(
+    init_scale_z: float = option("Factor on the width of Z's uniform start.", default=1.0, least=0)
+    attention_prior: Prior | None = option(
+        "Logits added to Z for tokens or kinds of tokens, as "
+        "<common=-2 or the=-1,cat=0.5|{'common': -2} or {'the': -1, 'cat': 0.5}>.",
+        PriorType(),
         default=None,
-        metadata=option(
-            "Logits added to Z for tokens or kinds of tokens, as "
-            "<common=-2 or the=-1,cat=0.5|{'common': -2} or {'the': -1, 'cat': 0.5}>.",
-            PriorType(),
-            separator="/",
-            listed=True,
-        ),
+        separator="/",
+        listed=True,
     )
-    position_bias: PositionBias | None = field(
+    position_bias: PositionBias | None = option(
+        "Logits by bucket of positions, nearest first, as "
+        "<0,-1,-2, or alibi=SLOPE|[0, -1, -2], or {'alibi': slope}>; for classes with positions.",
+        BiasType(),
         default=None,
-        metadata=option(
-            "Logits by bucket of positions, nearest first, as "
-            "<0,-1,-2, or alibi=SLOPE|[0, -1, -2], or {'alibi': slope}>; for classes with positions.",
-            BiasType(),
-            separator="/",
-            listed=True,
-        ),
+        separator="/",
+        listed=True,
     )
-    learn_position_bias: bool = field(
-        default=False, metadata=option("Whether the logits by position are learned, at the rate of Z.")
-    )
+    learn_position_bias: bool = option("Whether the logits by position are learned, at the rate of Z.", default=False)
 
     def check_start(self) -> None:
         """Refuse a start that contradicts itself."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar, cast
 
@@ -66,12 +66,12 @@ _OPTIONS: dict[tuple[type[Options], str], type[Options]] = {}
 def _make_options(system: System, base: type[Options]) -> type[Options]:
     blocks = {rate: [name for name, block in system.blocks.items() if block.rate == rate] for rate in system.rates}
     stated: list[tuple[str, Any, Any]] = [
-        (rate, Rates, field(metadata=rate_option(" and ".join(names)))) for rate, names in blocks.items()
+        (rate, Rates, rate_option(" and ".join(names))) for rate, names in blocks.items()
     ]
     usual = ("loss", *(quantity.name for quantity in system.quantities))
     meaning = f"Quantities to record, among {', '.join(system.recordable)}, or your own."
-    record = option(meaning, RecordType(system.recordable), axis=False, separator="")
-    stated.append(("record", object, field(default=usual, metadata=record)))
+    record = option(meaning, RecordType(system.recordable), default=usual, axis=False, separator="")
+    stated.append(("record", object, record))
     return make_dataclass(f"{type(system).__name__}Options", stated, bases=(base,), frozen=True, kw_only=True)
 
 

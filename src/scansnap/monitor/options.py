@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -13,7 +13,7 @@ from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.sinks import Sink
 from scansnap.monitor.verdicts import HeadVerdict
 from scansnap.validation.argument_types import ArgumentType, InstanceType, OptionalType
-from scansnap.validation.options import Options, describe_options, option
+from scansnap.validation.options import Options, describe_options, option, options
 
 P = ParamSpec("P")
 First = TypeVar("First")
@@ -29,80 +29,57 @@ class ProbeType(ArgumentType):
         return value
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class WatchOptions(Options):
     """What a watch takes besides the model."""
 
-    probe: object = field(
-        metadata=option(
-            "What the model is called with at every snapshot, such as a batch: a tensor, a tuple of arguments, a "
-            "mapping of keyword arguments, a list of these, or a function of the model.",
-            ProbeType(),
-        )
+    probe: object = option(
+        "What the model is called with at every snapshot, such as a batch: a tensor, a tuple of arguments, a "
+        "mapping of keyword arguments, a list of these, or a function of the model.",
+        ProbeType(),
     )
-    every: int = field(
-        default=50,
-        metadata=option("Steps between snapshots: one is taken where a multiple of it is reached or passed.", least=1),
+    every: int = option(
+        "Steps between snapshots: one is taken where a multiple of it is reached or passed.", default=50, least=1
     )
-    store: str | Path | None = field(
+    store: str | Path | None = option(
+        "Where snapshots are written as they are taken (zarr); an existing store is continued from its last step. "
+        "To begin anew, delete it or give another.",
         default=None,
-        metadata=option(
-            "Where snapshots are written as they are taken (zarr); an existing store is continued from its last step. "
-            "To begin anew, delete it or give another."
-        ),
     )
-    record: str | Sequence[str | HeadQuantity] = field(
+    record: str | Sequence[str | HeadQuantity] = option(
+        'Names of quantities, or `HeadQuantity` objects; "default" stands for those that are recorded without asking.',
         default=("default",),
-        metadata=option(
-            'Names of quantities, or `HeadQuantity` objects; "default" stands for those that are recorded without '
-            "asking."
-        ),
     )
-    rows: int | None = field(
-        default=256,
-        metadata=option("Rows of attention that a snapshot measures in each head.", least=1, none="measures all"),
+    rows: int | None = option(
+        "Rows of attention that a snapshot measures in each head.", default=256, least=1, none="measures all"
     )
-    tokens: Callable[[int], str] | Sequence[str] | None = field(
-        default=None, metadata=option("The names of token ids, for pictures.")
+    tokens: Callable[[int], str] | Sequence[str] | None = option("The names of token ids, for pictures.", default=None)
+    errors: Literal["record", "raise"] = option(
+        "Whether a snapshot that fails is recorded as missing, or raises.", default="record"
     )
-    errors: Literal["record", "raise"] = field(
-        default="record", metadata=option("Whether a snapshot that fails is recorded as missing, or raises.")
+    sinks: Sequence[Sink] = option(
+        "Functions that are called with the step and the numbers of each snapshot.", default=()
     )
-    sinks: Sequence[Sink] = field(
-        default=(), metadata=option("Functions that are called with the step and the numbers of each snapshot.")
-    )
-    start: int | None = field(
+    start: int | None = option(
+        "The steps that the model has been trained for; by default the last step in the store, or 0. After a kill "
+        "give the step of your checkpoint: snapshots that the store already has are kept.",
         default=None,
-        metadata=option(
-            "The steps that the model has been trained for; by default the last step in the store, or 0. After a kill "
-            "give the step of your checkpoint: snapshots that the store already has are kept."
-        ),
     )
-    ranks: Literal["first", "all"] = field(
+    ranks: Literal["first", "all"] = option(
+        "Whether one process takes snapshots, or all do together, as models with tensor or pipeline parallelism need.",
         default="first",
-        metadata=option(
-            "Whether one process takes snapshots, or all do together, as models with tensor or pipeline parallelism "
-            "need."
-        ),
     )
-    pattern: bool = field(
-        default=True,
-        metadata=option("Whether the attention among the first tokens is kept, 9 KiB for each head and snapshot."),
+    pattern: bool = option(
+        "Whether the attention among the first tokens is kept, 9 KiB for each head and snapshot.", default=True
     )
-    optimizer: torch.optim.Optimizer | None = field(
+    optimizer: torch.optim.Optimizer | None = option(
+        "Where the learning rate is read: a pattern that stops because the rate vanished is then not called frozen.",
+        OptionalType(InstanceType(torch.optim.Optimizer, "an optimizer of torch")),
         default=None,
-        metadata=option(
-            "Where the learning rate is read: a pattern that stops because the rate vanished is then not called "
-            "frozen.",
-            OptionalType(InstanceType(torch.optim.Optimizer, "an optimizer of torch")),
-        ),
     )
-    on_alarm: Callable[[list[HeadVerdict]], object] | None = field(
+    on_alarm: Callable[[list[HeadVerdict]], object] | None = option(
+        "Called with a list of the alarms that are new at a snapshot; an exception that it raises ends the training.",
         default=None,
-        metadata=option(
-            "Called with a list of the alarms that are new at a snapshot; an exception that it raises ends the "
-            "training."
-        ),
     )
 
     def with_defaults(self, **values: Any) -> WatchOptions:

@@ -10,7 +10,7 @@ over the most frequent tokens l.  Both sums run over the classes and tokens that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from scansnap.text.corpus import Corpus
 from scansnap.text.counts import CountOptions, TextCounts, largest
 from scansnap.validation.argument_types import ArgumentType, read_number
 from scansnap.validation.checks import integer, is_list
-from scansnap.validation.options import from_names, option, options_as_kwargs
+from scansnap.validation.options import from_names, option, options, options_as_kwargs
 from scansnap.validation.validate import validated
 
 
@@ -43,19 +43,17 @@ class QueriesType(ArgumentType):
         return value if isinstance(value, int) else list(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class ClassOptions(CountOptions):
     """Which sequence classes are made."""
 
-    queries: int | Sequence[str | int] = field(
-        default=5,
-        metadata=option("The number of queries, the most frequent words of the text, or the words.", QueriesType()),
+    queries: int | Sequence[str | int] = option(
+        "The number of queries, the most frequent words of the text, or the words.", QueriesType(), default=5
     )
-    next_tokens: int = field(
-        default=5,
-        metadata=option("The most frequent next tokens of each query, other than itself; each makes a class.", least=1),
+    next_tokens: int = option(
+        "The most frequent next tokens of each query, other than itself; each makes a class.", default=5, least=1
     )
-    tokens: int = field(default=50, metadata=option("The most frequent contextual tokens before these pairs.", least=1))
+    tokens: int = option("The most frequent contextual tokens before these pairs.", default=50, least=1)
 
 
 @dataclass(frozen=True)

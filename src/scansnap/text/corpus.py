@@ -37,7 +37,7 @@ from scansnap.text.tokenizers import (
     load_tokenizer,
     token_of,
 )
-from scansnap.validation.options import Options, from_names, option, options_as_kwargs
+from scansnap.validation.options import Options, from_names, option, options, options_as_kwargs
 from scansnap.validation.validate import validated
 
 FORMAT = 2
@@ -90,25 +90,19 @@ class Corpus:
         return frequent_words(self.tokenizer, np.bincount(self.train, minlength=self.vocab_size), count)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class ReadOptions(Options):
     """How text becomes tokens."""
 
-    tokenizer: str | Path | Tokenizer = field(
+    tokenizer: str | Path | Tokenizer = option(
+        "words (lowercase, between white space), prose (words by Unicode's rules, with signs split off: 'Good,' is "
+        "good and a comma), or a Hugging Face tokenizer: a file, a folder or a name on the hub.",
         default=WORDS,
-        metadata=option(
-            "words (lowercase, between white space), prose (words by Unicode's rules, with signs split off: 'Good,' is "
-            "good and a comma), or a Hugging Face tokenizer: a file, a folder or a name on the hub."
-        ),
     )
-    min_count: int = field(
-        default=1, metadata=option("Words that occur less often become <unk>, by words and prose.", least=1)
-    )
-    text: str | None = field(
-        default=None, metadata=option("The column of texts in a table", none="reads files of plain text")
-    )
-    encoding: str | None = field(
-        default=None, metadata=option("The encoding of text files", none="takes what the file shows, else UTF-8")
+    min_count: int = option("Words that occur less often become <unk>, by words and prose.", default=1, least=1)
+    text: str | None = option("The column of texts in a table", default=None, none="reads files of plain text")
+    encoding: str | None = option(
+        "The encoding of text files", default=None, none="takes what the file shows, else UTF-8"
     )
 
 

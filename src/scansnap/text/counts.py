@@ -29,7 +29,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.text.corpus import Corpus
 from scansnap.text.tokenizers import frequent_words
 from scansnap.validation.checks import integer
-from scansnap.validation.options import Options, option
+from scansnap.validation.options import Options, option, options
 
 ALL_SPLITS = "all"
 
@@ -37,17 +37,14 @@ PART_EVENTS = 2**22
 """Contextual tokens that are sorted at once; more if a single pair of a query and a next token has more."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class CountOptions(Options):
     """What is counted."""
 
-    window: int = field(
-        default=35,
-        metadata=option("Tokens in a window: the query and those before it that count.", least=2, most=10**6),
+    window: int = option(
+        "Tokens in a window: the query and those before it that count.", default=35, least=2, most=10**6
     )
-    split: Literal["train", "valid", "test", "all"] = field(
-        default="all", metadata=option("The part of the text that is counted.")
-    )
+    split: Literal["train", "valid", "test", "all"] = option("The part of the text that is counted.", default="all")
 
 
 @dataclass(frozen=True, eq=False)

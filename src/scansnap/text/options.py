@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,33 +18,31 @@ from scansnap.dynamics.update_rules import SCHEDULES, Schedule
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import MemberType
 from scansnap.validation.checks import one_of
-from scansnap.validation.options import Options, from_names, option, options_of
+from scansnap.validation.options import Options, from_names, option, options, options_of
 
 OPERATIONS_PER_WEIGHT = 2000
 """Operations to measure one attention weight: softmax, entropy, the search for the largest."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class WindowOptions(Options):
     """Windows of the text."""
 
-    window: int = field(default=35, metadata=option("Tokens in a window.", least=2))
+    window: int = option("Tokens in a window.", default=35, least=2)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class ModelOptions(WindowOptions):
     """The transformer; the defaults are those of the published text model."""
 
-    layers: int = field(default=1, metadata=option("Layers.", least=1))
-    heads: int = field(default=1, metadata=option("Heads in each layer.", least=1))
-    width: int = field(default=200, metadata=option("Width d of the model.", least=1))
-    feed_forward: int = field(default=200, metadata=option("Width of the feed-forward part.", least=1))
-    norm: Literal["post", "pre"] = field(
-        default="post", metadata=option("LayerNorm after (post) or before (pre) each part.")
-    )
-    dropout: float = field(default=0.2, metadata=option("Dropout probability.", least=0, below=1))
-    positions: Literal["none", "sinusoidal", "alibi", "t5"] = field(
-        default="sinusoidal", metadata=option("How the model knows positions; t5 learns a bias by distance.")
+    layers: int = option("Layers.", default=1, least=1)
+    heads: int = option("Heads in each layer.", default=1, least=1)
+    width: int = option("Width d of the model.", default=200, least=1)
+    feed_forward: int = option("Width of the feed-forward part.", default=200, least=1)
+    norm: Literal["post", "pre"] = option("LayerNorm after (post) or before (pre) each part.", default="post")
+    dropout: float = option("Dropout probability.", default=0.2, least=0, below=1)
+    positions: Literal["none", "sinusoidal", "alibi", "t5"] = option(
+        "How the model knows positions; t5 learns a bias by distance.", default="sinusoidal"
     )
 
     def check_together(self) -> None:
@@ -55,20 +53,20 @@ class ModelOptions(WindowOptions):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class YZModelOptions(WindowOptions):
     """The paper's own model in Y and Z."""
 
     window: int = 36
-    residual: bool = field(default=False, metadata=option("Whether the decoder also reads the query (Section 7)."))
-    dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Type of Y and Z."))
+    residual: bool = option("Whether the decoder also reads the query (Section 7).", default=False)
+    dtype: Literal["float32", "float64"] = option("Type of Y and Z.", default="float32")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class TextShape(ModelOptions):
     """The options of a transformer, and the size of its vocabulary."""
 
-    vocab_size: int = field(metadata=option("Token types.", least=1))
+    vocab_size: int = option("Token types.", least=1)
 
     @property
     def layer_size(self) -> int:
@@ -98,13 +96,13 @@ class TextShape(ModelOptions):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class YZShape(YZModelOptions):
     """The options of (Y, Z), and the size of its vocabulary; it has one layer of one head."""
 
     layers: ClassVar[int] = 1
     heads: ClassVar[int] = 1
-    vocab_size: int = field(metadata=option("Token types.", least=1))
+    vocab_size: int = option("Token types.", least=1)
 
     @property
     def parameter_bytes(self) -> int:
@@ -145,51 +143,42 @@ LARGE_MODEL = 2**30
 """Bytes of a model from which on it is written only if asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class RunOptions(WindowOptions):
     """The run, for both models."""
 
-    model: ModelName = field(
+    model: ModelName = option(
+        "What is trained: a regular transformer, or the paper's own model with Y and Z of all tokens.",
         default="transformer",
-        metadata=option("What is trained: a regular transformer, or the paper's own model with Y and Z of all tokens."),
     )
-    lr_y: float = field(
-        default=5.0, metadata=option("Learning rate of all parameters but those of <--lr-z|lr_z>.", least=0, most=1e30)
-    )
-    lr_z: float | None = field(
+    lr_y: float = option("Learning rate of all parameters but those of <--lr-z|lr_z>.", default=5.0, least=0, most=1e30)
+    lr_z: float | None = option(
+        "Learning rate of the attention logits: of Z, or of W_Q, W_K and a t5 bias",
         default=None,
-        metadata=option(
-            "Learning rate of the attention logits: of Z, or of W_Q, W_K and a t5 bias",
-            least=0,
-            most=1e30,
-            none="is lr_y",
-        ),
+        least=0,
+        most=1e30,
+        none="is lr_y",
     )
-    schedule: str | Schedule = field(
+    schedule: str | Schedule = option(
+        f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.",
+        MemberType(SCHEDULES),
         default="constant",
-        metadata=option(
-            f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
-        ),
     )
-    steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))
-    batch_size: int = field(default=20, metadata=option("Windows per update.", least=1))
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
-    record_every: int | None = field(
+    steps: int | None = option("Updates", default=None, least=0, none="makes one pass over the text")
+    batch_size: int = option("Windows per update.", default=20, least=1)
+    device: Literal["cpu", "cuda"] = option("Where to compute.", default="cpu")
+    record_every: int | None = option(
+        "Updates between measurements of attention",
         default=None,
-        metadata=option(
-            "Updates between measurements of attention", least=1, none="makes 16 to 100 of them in 3% of the time"
-        ),
+        least=1,
+        none="makes 16 to 100 of them in 3% of the time",
     )
-    evaluate_every: int | None = field(
-        default=None,
-        metadata=option("Updates between validation losses", least=1, none="measures the last"),
+    evaluate_every: int | None = option(
+        "Updates between validation losses", default=None, least=1, none="measures the last"
     )
-    patterns: int = field(
-        default=4, metadata=option("Windows of the validation split whose attention is recorded.", least=0)
-    )
-    save_model: Literal["auto", "always", "never"] = field(
-        default="auto",
-        metadata=option("Whether to write the trained model beside the result; auto does so up to 1 GiB."),
+    patterns: int = option("Windows of the validation split whose attention is recorded.", default=4, least=0)
+    save_model: Literal["auto", "always", "never"] = option(
+        "Whether to write the trained model beside the result; auto does so up to 1 GiB.", default="auto"
     )
 
     def check_together(self) -> None:
@@ -209,7 +198,7 @@ class RunOptions(WindowOptions):
         return self.lr_y if self.lr_z is None else self.lr_z
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class TextOptions(ModelOptions, RunOptions):
     """The training of a transformer; the defaults are those of the published text experiment (Figure 7).
 
@@ -217,22 +206,20 @@ class TextOptions(ModelOptions, RunOptions):
     5.0
     """
 
-    optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("The optimizer."))
-    momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
-    weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0, most=1e30))
-    clip: float | None = field(
-        default=0.5, metadata=option("Largest norm of the gradient of all parameters", least=0, none="lets it be")
+    optimizer: Literal["sgd", "adam", "adamw"] = option("The optimizer.", default="sgd")
+    momentum: float = option("Momentum of sgd.", default=0.0, least=0, below=1)
+    weight_decay: float = option("Weight decay.", default=0.0, least=0, most=1e30)
+    clip: float | None = option(
+        "Largest norm of the gradient of all parameters", default=0.5, least=0, none="lets it be"
     )
-    restart_every: int | None = field(
-        default=None,
-        metadata=option("Updates after which the optimizer forgets its moments", least=1, none="never forgets them"),
+    restart_every: int | None = option(
+        "Updates after which the optimizer forgets its moments", default=None, least=1, none="never forgets them"
     )
-    precision: Literal["float32", "bf16-decoder", "bf16"] = field(
-        default="float32",
-        metadata=option("bf16-decoder rounds the products of the decoder alone, bf16 all products; parameters stay."),
+    precision: Literal["float32", "bf16-decoder", "bf16"] = option(
+        "bf16-decoder rounds the products of the decoder alone, bf16 all products; parameters stay.", default="float32"
     )
-    compile: bool = field(default=False, metadata=option("Compile the model with torch.compile."))
-    seed: int = field(default=0, metadata=option("Seed of the start and of dropout.", least=0))
+    compile: bool = option("Compile the model with torch.compile.", default=False)
+    seed: int = option("Seed of the start and of dropout.", default=0, least=0)
 
     def check_together(self) -> None:
         super().check_together()
@@ -244,7 +231,7 @@ class TextOptions(ModelOptions, RunOptions):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class YZTextOptions(YZModelOptions, RunOptions):
     """The training of Y and Z: plain SGD from zero, so that nothing is random.
 
@@ -255,9 +242,7 @@ class YZTextOptions(YZModelOptions, RunOptions):
     model: ModelName = "yz"
     lr_y: float = 30.0
     batch_size: int = 64
-    queries: int = field(
-        default=30, metadata=option("The most frequent tokens whose rows of Z and winners are recorded.", least=0)
-    )
+    queries: int = option("The most frequent tokens whose rows of Z and winners are recorded.", default=30, least=0)
 
 
 OPTIONS: dict[str, type[TextOptions] | type[YZTextOptions]] = {"transformer": TextOptions, "yz": YZTextOptions}

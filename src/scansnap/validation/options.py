@@ -1,14 +1,14 @@
 """Options, each stated once, and functions that take them as keyword arguments.
 
-An option is a field of a frozen dataclass: its type, its default and, in `option(...)`, what it means and how its value
+An option is a field of a frozen dataclass: its type and, in `option(...)`, its meaning, its default, and how its value
 is checked and read.  Signatures and their documentation, flags of the command line, keys of TOML files, axes of sweeps
 and the attributes of results are derived from the field.  Where something is written differently in a shell and in
 Python, the meaning has both: "a list such as <1,10|[1, 10]> makes several runs".
 
-    @dataclass(frozen=True, kw_only=True)
+    @options
     class MyOptions(Options):
-        steps: int = field(metadata=option("Updates.", least=0))
-        device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
+        steps: int = option("Updates.", least=0)
+        device: Literal["cpu", "cuda"] = option("Where to compute.", default="cpu")
 
 Values are checked when the object is made, so any object that exists is usable.  A subclass that only changes a default
 states the type and the default.
@@ -27,7 +27,19 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, get_args, get_type_hints, overload
+from typing import (
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.argument_types import (
@@ -68,6 +80,7 @@ def option(
     meaning: str,
     type: ArgumentType | None = None,
     *,
+    default: Any = MISSING,
     axis: bool = True,
     separator: str = ",",
     listed: bool = False,
@@ -75,8 +88,8 @@ def option(
     most: float | None = None,
     below: float | None = None,
     none: str = "",
-) -> dict[str, Any]:
-    """The metadata of a field that is an option.
+) -> Any:
+    """A field that is an option.
 
     By default `type` follows from the field's type: numbers (within the limits), True and False, or the names of a
     `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
@@ -84,7 +97,8 @@ def option(
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
     if none:
         meaning = f"{meaning.removesuffix('.')}; <none|None> {none}."
-    return {"type": type, "limits": limits, "make": lambda type: Option(meaning, type, axis, separator, listed)}
+    metadata = {"type": type, "limits": limits, "make": lambda type: Option(meaning, type, axis, separator, listed)}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +132,12 @@ class Options:
 
 
 Part = TypeVar("Part", bound=Options)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+def options(cls: type[Part]) -> type[Part]:
+    """A decorator for a class whose fields are made with `option`: a frozen dataclass."""
+    return dataclass(frozen=True, kw_only=True)(cls)
 
 
 _OPTIONS_BY_CLASS: dict[type[Options], dict[str, Option]] = {}
@@ -166,7 +186,7 @@ def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
 
 
 def _option(field: Field[Any], hint: Any) -> Option:
-    stated = field.metadata or option(field.name.replace("_", " ").capitalize() + ".")
+    stated = field.metadata or option(field.name.replace("_", " ").capitalize() + ".").metadata
     argument_type = stated["type"] or argument_type_of(hint, stated["limits"])
     if argument_type is None or isinstance(argument_type, InstanceType):
         raise TypeError(
@@ -207,24 +227,20 @@ Result = TypeVar("Result", covariant=True)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class RunArguments(Options):
     """What a function that computes runs takes besides options; no number depends on it."""
 
-    store: str | Path | None = field(
+    store: str | Path | None = option(
+        "Write the result there while it is computed.  If the call is interrupted, the same call resumes and gives "
+        "identical numbers.  A finished result is read and not computed again.",
+        PathType(),
         default=None,
-        metadata=option(
-            "Write the result there while it is computed.  If the call is interrupted, the same call resumes and gives "
-            "identical numbers.  A finished result is read and not computed again.",
-            PathType(),
-        ),
     )
-    progress: bool | None = field(
+    progress: bool | None = option(
+        "Show a progress bar, or nothing if false; by default a bar on a terminal, elsewhere an occasional line.",
+        FlagType(),
         default=None,
-        metadata=option(
-            "Show a progress bar, or nothing if false; by default a bar on a terminal, elsewhere an occasional line.",
-            FlagType(),
-        ),
     )
 
 

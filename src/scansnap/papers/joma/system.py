@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -40,7 +39,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
 from scansnap.validation.checks import FloatArray
-from scansnap.validation.options import option
+from scansnap.validation.options import option, options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +90,7 @@ def conserved(now: State) -> ArrayLike:
 
 
 @SYSTEMS.register("joma")
-@dataclass(frozen=True, kw_only=True)
+@options
 class JoMA(System):
     """Attention of each query and hidden units, trained together below a fixed output layer.
 
@@ -120,38 +119,32 @@ class JoMA(System):
         ),
     }
 
-    tokens: int = field(default=12, metadata=option("Contextual tokens.", least=1))
-    hidden: int = field(default=8, metadata=option("Hidden units.", least=1))
-    classes: int = field(default=8, metadata=option("Classes, or outputs of the squared objective.", least=1))
-    contexts: int = field(default=16, metadata=option("Contexts of each query.", least=1))
-    queries: int = field(default=1, metadata=option("Queries, which share the hidden layer.", least=1))
-    attention_map: Literal["linear", "exp", "softmax"] = field(
-        default="softmax", metadata=option("How logits become attention.")
+    tokens: int = option("Contextual tokens.", default=12, least=1)
+    hidden: int = option("Hidden units.", default=8, least=1)
+    classes: int = option("Classes, or outputs of the squared objective.", default=8, least=1)
+    contexts: int = option("Contexts of each query.", default=16, least=1)
+    queries: int = option("Queries, which share the hidden layer.", default=1, least=1)
+    attention_map: Literal["linear", "exp", "softmax"] = option("How logits become attention.", default="softmax")
+    activation: Literal["linear", "relu", "square", "gelu", "tanh"] = option(
+        "Nonlinearity of hidden units.", default="gelu"
     )
-    activation: Literal["linear", "relu", "square", "gelu", "tanh"] = field(
-        default="gelu", metadata=option("Nonlinearity of hidden units.")
-    )
-    objective: Literal["cross_entropy", "constant", "squared"] = field(
+    objective: Literal["cross_entropy", "constant", "squared"] = option(
+        "What hidden units learn from: cross-entropy, the gradient that it has for equal logits (constant), or "
+        "squared errors from random linear functions of the context.",
         default="cross_entropy",
-        metadata=option(
-            "What hidden units learn from: cross-entropy, the gradient that it has for equal logits (constant), or "
-            "squared errors from random linear functions of the context."
-        ),
     )
-    output: Literal["identity", "random"] = field(
-        default="random", metadata=option("The output layer: one hidden unit for each class, or random.")
+    output: Literal["identity", "random"] = option(
+        "The output layer: one hidden unit for each class, or random.", default="random"
     )
-    inputs: Literal["dirichlet", "bump", "single"] = field(
+    inputs: Literal["dirichlet", "bump", "single"] = option(
+        "Contexts: random; with a bump over half of the tokens that moves with the class; or of one token each.",
         default="dirichlet",
-        metadata=option(
-            "Contexts: random; with a bump over half of the tokens that moves with the class; or of one token each."
-        ),
     )
-    concentration: float = field(
-        default=1.0, metadata=option("Of the Dirichlet distribution; if small, contexts have few tokens.", least=1e-3)
+    concentration: float = option(
+        "Of the Dirichlet distribution; if small, contexts have few tokens.", default=1.0, least=1e-3
     )
-    residual: bool = field(default=True, metadata=option("Whether hidden units see the query's own embedding."))
-    start_scale: float = field(default=0.1, metadata=option("Standard deviation of the start.", least=0, most=1e3))
+    residual: bool = option("Whether hidden units see the query's own embedding.", default=True)
+    start_scale: float = option("Standard deviation of the start.", default=0.1, least=0, most=1e3)
 
     def check_together(self) -> None:
         if self.output == "identity" and self.hidden != self.classes:

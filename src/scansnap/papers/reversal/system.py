@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -38,7 +38,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
 from scansnap.validation.checks import FloatArray
-from scansnap.validation.options import Options, option
+from scansnap.validation.options import Options, option, options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ SHARE = 0.5**0.5
 """The entries of the direction LN(e_given + e_relation)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class Facts(Options):
     """Sentences (given, relation, answer) about pairs A, B or chains A, B, C.
 
@@ -59,16 +59,13 @@ class Facts(Options):
     ['B1 ← A1', 'B2 ← A2']
     """
 
-    pairs: int = field(default=60, metadata=option("Pairs (A, B), or chains (A, B, C).", least=2, most=10_000))
-    both: int = field(
-        default=30, metadata=option("Pairs trained in both directions, or chains whose A ⇝ C is trained.", least=0)
+    pairs: int = option("Pairs (A, B), or chains (A, B, C).", default=60, least=2, most=10_000)
+    both: int = option("Pairs trained in both directions, or chains whose A ⇝ C is trained.", default=30, least=0)
+    task: Literal["reversal", "chain"] = option(
+        "reversal: learn A → B, asked B ← A; chain: learn A → B and B → C, asked A ⇝ C.", default="reversal"
     )
-    task: Literal["reversal", "chain"] = field(
-        default="reversal",
-        metadata=option("reversal: learn A → B, asked B ← A; chain: learn A → B and B → C, asked A ⇝ C."),
-    )
-    identity: Literal["none", "A", "B", "all"] = field(
-        default="none", metadata=option("Tokens X for which the sentence X = X is trained too.")
+    identity: Literal["none", "A", "B", "all"] = option(
+        "Tokens X for which the sentence X = X is trained too.", default="none"
     )
 
     def check_together(self) -> None:
@@ -233,21 +230,19 @@ def balance(now: State) -> ArrayLike:
 # --- the bilinear model ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class Bilinear(Facts, System):
     """Weights x'Theta y of answers y given x, with fixed embeddings."""
 
     source = "Zhu et al., NeurIPS 2024"
     quantities = (asked_loss, asked_weight, asked_accuracy)
 
-    width: int | None = field(
+    width: int | None = option(
+        "Length d of the embeddings, drawn from N(0, I/d).",
         default=256,
-        metadata=option(
-            "Length d of the embeddings, drawn from N(0, I/d).",
-            least=1,
-            most=10**15,
-            none="makes them orthonormal, as for d → ∞",
-        ),
+        least=1,
+        most=10**15,
+        none="makes them orthonormal, as for d → ∞",
     )
 
     @abstractmethod
@@ -333,7 +328,7 @@ class Reversal(Bilinear):
 
 
 @SYSTEMS.register("reversal-factored")
-@dataclass(frozen=True, kw_only=True)
+@options
 class FactoredReversal(Bilinear):
     """The bilinear model with Theta = PQ', both factors trained from a small random start."""
 
@@ -349,8 +344,8 @@ class FactoredReversal(Bilinear):
         )
     }
 
-    rank: int = field(default=16, metadata=option("Columns of P and Q.", least=1, most=10_000))
-    scale: float = field(default=1e-3, metadata=option("Standard deviation of the start of P and Q.", least=0.0))
+    rank: int = option("Columns of P and Q.", default=16, least=1, most=10_000)
+    scale: float = option("Standard deviation of the start of P and Q.", default=1e-3, least=0.0)
 
     @property
     def blocks(self) -> Mapping[str, Block]:

@@ -25,7 +25,6 @@ coordinates of e_y - e_l are exactly zero within a component, so the forces that
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -37,7 +36,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
 from scansnap.validation.checks import FloatArray
-from scansnap.validation.options import option
+from scansnap.validation.options import option, options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +105,7 @@ def unmoved(now: State) -> ArrayLike:
 
 
 @SYSTEMS.register("selection")
-@dataclass(frozen=True, kw_only=True)
+@options
 class TokenSelection(System):
     """Attention that selects tokens: f(X) = v'X' softmax(XWp) with logistic loss, p or W trained.
 
@@ -139,19 +138,15 @@ class TokenSelection(System):
         ),
     }
 
-    example: Example = field(default="sphere", metadata=option("The data, by name.", axis=False))
-    trained: Literal["p", "W"] = field(default="W", metadata=option("What is trained.", axis=False))
-    inputs: int = field(default=6, metadata=option('Inputs of "sphere".', least=1, most=1000))
-    tokens: int = field(
-        default=8, metadata=option('Tokens of each input of "sphere" and "one_hot".', least=2, most=1000)
-    )
-    width: int = field(default=10, metadata=option('Length of the vectors of "sphere".', least=1, most=1000))
-    lean: float = field(default=0.1, metadata=option('How far the best key of "plane" leans.', least=0.0, most=10.0))
-    third: float = field(default=0.9, metadata=option('Score of the third token of "plane".'))
-    init_scale: float = field(
-        default=0.3, metadata=option("Parameters start uniformly between minus and plus this number.", least=0.0)
-    )
-    start_y: float = field(default=0.0, metadata=option('Second coordinate of p at the start of "plane".'))
+    example: Example = option("The data, by name.", default="sphere", axis=False)
+    trained: Literal["p", "W"] = option("What is trained.", default="W", axis=False)
+    inputs: int = option('Inputs of "sphere".', default=6, least=1, most=1000)
+    tokens: int = option('Tokens of each input of "sphere" and "one_hot".', default=8, least=2, most=1000)
+    width: int = option('Length of the vectors of "sphere".', default=10, least=1, most=1000)
+    lean: float = option('How far the best key of "plane" leans.', default=0.1, least=0.0, most=10.0)
+    third: float = option('Score of the third token of "plane".', default=0.9)
+    init_scale: float = option("Parameters start uniformly between minus and plus this number.", default=0.3, least=0.0)
+    start_y: float = option('Second coordinate of p at the start of "plane".', default=0.0)
 
     def check_together(self) -> None:
         if self.example != "sphere" and self.trained == "W":
@@ -263,7 +258,7 @@ def total(now: State) -> ArrayLike:
 
 
 @SYSTEMS.register("next_token")
-@dataclass(frozen=True, kw_only=True)
+@options
 class NextToken(System):
     """Next-token prediction with one row of Z: the next token is in the context, and attention is the prediction.
 
@@ -290,10 +285,10 @@ class NextToken(System):
         ),
     }
 
-    example: Literal["random", "chain"] = field(default="random", metadata=option("The data, by name.", axis=False))
-    tokens: int = field(default=8, metadata=option("Tokens.", least=2, most=200))
-    contexts: int = field(default=8, metadata=option('Contexts of "random".', least=1, most=1000))
-    length: int = field(default=4, metadata=option('Tokens of each context of "random".', least=1, most=1000))
+    example: Literal["random", "chain"] = option("The data, by name.", default="random", axis=False)
+    tokens: int = option("Tokens.", default=8, least=2, most=200)
+    contexts: int = option('Contexts of "random".', default=8, least=1, most=1000)
+    length: int = option('Tokens of each context of "random".', default=4, least=1, most=1000)
 
     @property
     def blocks(self) -> dict[str, Block]:

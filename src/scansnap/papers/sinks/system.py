@@ -41,7 +41,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -53,7 +52,7 @@ from scansnap.runtime.machine import one_tensor_thread
 from scansnap.systems.quantity import quantity
 from scansnap.systems.system import SYSTEMS, Arrays, Block, Preset, Seeds, State, System, Tensors, softmax_residual
 from scansnap.validation.checks import FloatArray
-from scansnap.validation.options import option
+from scansnap.validation.options import option, options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,7 +82,7 @@ def value_sum(now: State) -> ArrayLike:
 
 
 @SYSTEMS.register("sinks")
-@dataclass(frozen=True, kw_only=True)
+@options
 class Sink(System):
     """One query's logit on a start token and the start token's value, among tokens with copying values."""
 
@@ -99,13 +98,11 @@ class Sink(System):
         )
     }
 
-    tokens: int = field(default=8, metadata=option("Tokens besides the start token.", least=2, most=10_000))
-    context: int = field(default=20, metadata=option("Tokens L in a context.", least=1))
-    contexts: int = field(default=5, metadata=option("Contexts over which the loss is averaged.", least=1))
-    copying: float = field(default=5.0, metadata=option("Value ξ that each token adds to its own logit.", least=0.0))
-    value_scale: float = field(
-        default=0.0, metadata=option("Standard deviation of the start of the start token's value.", least=0.0)
-    )
+    tokens: int = option("Tokens besides the start token.", default=8, least=2, most=10_000)
+    context: int = option("Tokens L in a context.", default=20, least=1)
+    contexts: int = option("Contexts over which the loss is averaged.", default=5, least=1)
+    copying: float = option("Value ξ that each token adds to its own logit.", default=5.0, least=0.0)
+    value_scale: float = option("Standard deviation of the start of the start token's value.", default=0.0, least=0.0)
 
     @property
     def blocks(self) -> Mapping[str, Block]:
@@ -190,7 +187,7 @@ def value_norm(now: State) -> ArrayLike:
 
 
 @SYSTEMS.register("bigram-backcopy")
-@dataclass(frozen=True, kw_only=True)
+@options
 class BigramBackcopy(System):
     """One layer of attention on Markov sequences in which trigger tokens copy the token before them."""
 
@@ -205,12 +202,12 @@ class BigramBackcopy(System):
         )
     }
 
-    tokens: int = field(default=8, metadata=option("Tokens besides the start token.", least=3, most=1000))
-    triggers: int = field(default=2, metadata=option("Tokens that are followed by a copy of the one before.", least=0))
-    length: int = field(default=24, metadata=option("Predictions in a sequence.", least=2, most=4096))
-    sequences: int = field(default=16, metadata=option("Sequences in an update.", least=1, most=4096))
-    attention_map: Literal["softmax", "relu"] = field(
-        default="softmax", metadata=option("The map from scores to attention: softmax, or ReLU(1 + score) over length.")
+    tokens: int = option("Tokens besides the start token.", default=8, least=3, most=1000)
+    triggers: int = option("Tokens that are followed by a copy of the one before.", default=2, least=0)
+    length: int = option("Predictions in a sequence.", default=24, least=2, most=4096)
+    sequences: int = option("Sequences in an update.", default=16, least=1, most=4096)
+    attention_map: Literal["softmax", "relu"] = option(
+        "The map from scores to attention: softmax, or ReLU(1 + score) over length.", default="softmax"
     )
 
     def check_together(self) -> None:

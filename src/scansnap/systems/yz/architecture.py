@@ -31,7 +31,7 @@ supplies the gradient (`dynamics/readout.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -40,7 +40,7 @@ import numpy as np
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.runtime.machine import needs_torch
 from scansnap.validation.argument_types import ArgumentType, FlagType, MemberType
-from scansnap.validation.options import Options, option
+from scansnap.validation.options import Options, option, options
 from scansnap.validation.user_code import Registry, is_own
 
 if TYPE_CHECKING:
@@ -266,37 +266,28 @@ class ResidualType(ArgumentType):
 # --- layer ----------
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class LayerOptions(Options):
     """The options of the layer of (Y, Z)."""
 
-    normalization: str | Normalization = field(
+    normalization: str | Normalization = option(
+        f"Normalization of the attended tokens: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted), "
+        "or your own.",
+        MemberType(NORMALIZATIONS),
         default="l2",
-        metadata=option(
-            f"Normalization of the attended tokens: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted), "
-            "or your own.",
-            MemberType(NORMALIZATIONS),
-        ),
     )
-    residual: bool | str | Addition = field(
+    residual: bool | str | Addition = option(
+        "Whether to add the query to the attended tokens (Section 7): <yes, no|True, False>, or an addition of "
+        "your own.",
+        ResidualType(),
         default=False,
-        metadata=option(
-            "Whether to add the query to the attended tokens (Section 7): <yes, no|True, False>, or an addition of "
-            "your own.",
-            ResidualType(),
-        ),
     )
-    attention_map: str | AttentionMap = field(
+    attention_map: str | AttentionMap = option(
+        f"The map from logits to attention: {', '.join(ATTENTION_MAPS)}, or your own.",
+        MemberType(ATTENTION_MAPS),
         default="softmax",
-        metadata=option(
-            f"The map from logits to attention: {', '.join(ATTENTION_MAPS)}, or your own.",
-            MemberType(ATTENTION_MAPS),
-        ),
     )
-    heads: int = field(
-        default=1,
-        metadata=option("Parallel heads, each with its own Y and Z; their logits add.", least=1, most=1024),
-    )
+    heads: int = option("Parallel heads, each with its own Y and Z; their logits add.", default=1, least=1, most=1024)
 
 
 @dataclass(frozen=True, kw_only=True)
