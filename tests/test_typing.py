@@ -57,8 +57,8 @@ WRONG = {
     'ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, decoder_gradient="almost")': "No overload",
     "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, stepz=2)": "No overload",
     "ss.flow(classes, lr_y=1.0, lr_z=1.0, times=None)": "No overload",
-    'ss.train_text(corpus, norm="sideways")': "norm",
-    'ss.classes_from_text(corpus, split="some")': "split",
+    'ss.train_text(corpus, norm="sideways")': "No overload",
+    'ss.classes_from_text(corpus, split="some")': "No overload",
     "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, optimizer=object())": "No overload",
 }
 

@@ -216,8 +216,7 @@ def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Trained, integrated, swept, drawn and described, with its rates by --set."""
     file = tmp_path / "product.py"
     text = Path(__file__).read_text(encoding="utf-8").split("OPTIONS: dict")[0]
-    file.write_text(text.replace("@dataclass(frozen=True, kw_only=True)\nclass", "@ss.SYSTEMS.register('two-factors')\n"
-                                 "@dataclass(frozen=True, kw_only=True)\nclass"))  # fmt: skip
+    file.write_text(text.replace("@options\nclass", "@ss.SYSTEMS.register('two-factors')\n@options\nclass"))
 
     monkeypatch.setattr(ss.SYSTEMS, "_makers", {**ss.SYSTEMS})  # what the file registers is gone after the test
 

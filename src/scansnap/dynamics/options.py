@@ -153,18 +153,22 @@ class SeedOptions(Options):
         return Runs.side_by_side(seeds=self.seeds, **{name: getattr(self, name) for name in self.rate_names()})
 
 
+def rate_meaning(of: str) -> str:
+    """What a field that is a learning rate means."""
+    return f"Learning rate of {of}; a list such as <1,10|[1, 10]> makes several runs."
+
+
 def rate_option(of: str, *, default: Any = MISSING) -> Any:
-    """A field that is a learning rate."""
-    meaning = f"Learning rate of {of}; a list such as <1,10|[1, 10]> makes several runs."
-    return option(meaning, RatesType(), default=default, separator="")
+    """A field that is a learning rate; type checkers know fields by `option` alone."""
+    return option(rate_meaning(of), RatesType(), default=default, separator="")
 
 
 @options
 class YZRates(SeedOptions):
     """The learning rates of (Y, Z)."""
 
-    lr_y: Rates = rate_option("the decoder Y")
-    lr_z: Rates = rate_option("the attention logits Z")
+    lr_y: Rates = option(rate_meaning("the decoder Y"), RatesType(), separator="")
+    lr_z: Rates = option(rate_meaning("the attention logits Z"), RatesType(), separator="")
 
 
 @options
