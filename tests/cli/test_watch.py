@@ -71,6 +71,8 @@ def test_show_ones_own_verdicts(tmp_path) -> None:
         ("show a.zarr --refresh 0", "give a number of seconds above 0"),
         ("show a.zarr --once --quantity entrophy", "did you mean 'entropy'"),
         ("compare a.zarr a.zarr --by-rate", "a run has no learning rates: watch it with optimizer="),
+        ("compare a.zarr a.zarr --tolerance -1", "--tolerance is -1.0: give a finite number of at least 0"),
+        ("checkpoints . --probe none.txt --length 3", "--length is 3: give a whole number from 4"),
         ("checkpoints . --probe none.txt", "--probe is 'none.txt', which cannot be read"),
     ],
 )

@@ -100,6 +100,24 @@ def test_tokens_are_called_what_the_trainers_tokenizer_calls_them() -> None:
     assert callback.watch.dataset["step"].values.tolist() == [7]
 
 
+@pytest.mark.parametrize("kind", ["TrainerWatch", "LightningWatch"])
+def test_what_is_given_to_a_callback_comes_before_what_it_finds(kind: str) -> None:
+    pytest.importorskip({"TrainerWatch": "transformers", "LightningWatch": "lightning"}[kind])
+    model, found = GPT(), SimpleNamespace(decode=lambda _: "found")
+    given, other = (torch.optim.SGD(model.parameters(), lr) for lr in (0.5, 0.25))
+    given_options = {"start": 3, "optimizer": given, "tokens": lambda token: f"given {token}"}
+    names = ("given 0", "found" if kind == "TrainerWatch" else "0")
+    for options, step, rate, name in ((given_options, 3, 0.5, names[0]), ({}, 7, 0.25, names[1])):
+        callback = getattr(ss, kind)(probe=torch.zeros(1, 4, dtype=torch.long), **options)
+        if kind == "TrainerWatch":
+            state = SimpleNamespace(global_step=7)
+            callback.on_train_begin(None, state, None, model=model, processing_class=found, optimizer=other)
+        else:
+            callback.on_train_start(SimpleNamespace(global_step=7, optimizers=[other]), model)
+        first = callback.watch.dataset.isel(step=0)
+        assert (first["step"].item(), first["learning_rate"].item(), first["token"].values[0]) == (step, rate, name)
+
+
 def lightning_fit(folder, *, callback=None) -> torch.nn.Module:
     import lightning.pytorch as lightning
 

@@ -170,8 +170,10 @@ def test_packed_documents(name: str) -> None:
     assert {verdict.name for verdict in watch.verdicts} == {"sink", "sparse"}
 
 
-def test_padding_does_not_count() -> None:
-    model = Given("all")
+@pytest.mark.parametrize("mask", ["causal", "all"])
+def test_padding_does_not_count(mask: str) -> None:
+    """Nor do rows that see no key, as those before the first causal one."""
+    model = Given(mask)
     real = torch.ones(WINDOWS, LENGTH, dtype=torch.long)
     real[0, :3], real[1, 8:] = 0, 0
     probe = {"ids": ids(WINDOWS, LENGTH), "attention_mask": real}
@@ -310,6 +312,37 @@ def test_where_most_attention_lies() -> None:
             assert found[f"{name}_weight"].values[h] == pytest.approx(max(means.values()), rel=1e-5)
 
 
+def test_a_distance_counts_if_half_of_the_rows_reach_it() -> None:
+    """All attention is on the first token: the farther, the larger the share of the few rows that reach it."""
+
+    class OnFirst(nn.Module):
+        def forward(self, ids: Tensor) -> Tensor:
+            key = torch.where(torch.arange(LENGTH) == 0, 60.0, 0.0)[None, None, :, None].expand(len(ids), 1, -1, 1)
+            return functional.scaled_dot_product_attention(torch.ones_like(key), key, key, is_causal=True)
+
+    found = ss.watch(OnFirst(), probe=ids(WINDOWS, LENGTH), rows=None, errors="raise").dataset.squeeze()
+    assert found["offset"].item() == 6  # of 11 rows with a choice 6 reach it, and one of these is at this distance
+    assert found["offset_weight"].item() == pytest.approx(1 / 6)
+
+
+def test_quantities_of_one_failing_profile_are_all_named() -> None:
+    fails = False
+
+    def profile(rows: Rows) -> Profile:
+        return rows.nothing if fails else rows.by_offset  # type: ignore[attr-defined]
+
+    record = [
+        ss.HeadQuantity("largest", profile, "its largest mean", reduction="peak"),
+        ss.HeadQuantity("place", profile, "where that is", reduction="place"),
+    ]
+    watch = ss.watch(Given(), probe=ids(), record=record, every=1)
+    fails = True
+    with pytest.warns(UserWarning, match="fails") as warned:
+        watch.step()
+    assert [str(warning.message).split("'")[1] for warning in warned] == ["largest", "place"]
+    assert np.isnan(watch.dataset[["largest", "place"]].isel(step=1).to_dataarray()).all()
+
+
 def test_a_profile_of_repeated_tokens() -> None:
     """A user's quantity; NaN where the probe has no token ids, and so no windows of repeated tokens."""
 
@@ -317,15 +350,17 @@ def test_a_profile_of_repeated_tokens() -> None:
     def repeated_offset(rows: Rows) -> Profile:
         return rows.by_offset
 
+    of_probe = ss.HeadQuantity("probe_offset", repeated_offset.compute, "the same of the probe", reduction="peak")
     for model, probe, is_known in (
         (Given(), ids(), True),
         (nn.MultiheadAttention(8, 2), 3 * (torch.randn(5, 2, 8),), False),
     ):
         snapshots = ss.watch(
-            model, probe=probe, record=("offset_weight", repeated_offset), rows=None, errors="raise"
+            model, probe=probe, record=("offset_weight", repeated_offset, of_probe), rows=None, errors="raise"
         ).dataset
         assert np.isfinite(snapshots["repeated_offset"].values).all() == is_known
         assert np.isfinite(snapshots["offset_weight"].values).all()
+        np.testing.assert_array_equal(snapshots["probe_offset"], snapshots["offset_weight"])
 
 
 def test_entropy_bound() -> None:

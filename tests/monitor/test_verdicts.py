@@ -139,7 +139,9 @@ def test_exploding_logits() -> None:
     (rising,) = logits(doubling)
     assert "it reaches 256 in 450 steps" in rising.evidence  # log2(256/53.8) = 2.25 doublings of 200 steps
     assert rising.since == 800  # the first snapshot at which it is said
-    assert logits([*doubling[:19], 300.0, 400.0])[0].since == 800  # it was said before they were beyond
+    (beyond,) = logits([*doubling[:19], 300.0, 400.0])
+    assert beyond.since == 800  # it was said before they were beyond
+    assert beyond.evidence.startswith("its largest logit has the size 400; from 256 on, bfloat16")
     assert "it reaches 256 in 1 step" in logits([*[100.0 * 1.05**i for i in range(19)], 255.9])[0].evidence
     assert not logits(doubling[:16])  # below 32
     assert not logits([40.0] * 20)

@@ -135,6 +135,7 @@ def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
         ({"model": OtherNames()}, r"with module names \['blocks.0.attn', .*and not \['gpt.blocks"),
         ({"model": type("OtherClass", (GPT,), {})()}, "with model 'GPT' and not 'OtherClass'"),
         ({"probe": PROBE[:, 1:]}, "with probe 'a tensor of 2 x 12' and not 'a tensor of 2 x 11'"),
+        ({"rows": 5}, "with rows 256 and not 5"),
         ({"probe": 1 - PROBE % 2}, r"with a probe with the checksum '\w+' and not"),
         ({"tokens": lambda token: "x"}, "with token names .* and not"),
         ({"record": ("default", "top_5")}, "another record= or pattern=: it lacks top_5; give the same"),

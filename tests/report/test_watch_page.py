@@ -124,24 +124,23 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
     assert "At step 600 the snapshot is missing, whole or in part: out of memory on <cuda:0>" in report["why"]
 
 
-def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_path) -> None:
+def test_it_opens_on_the_most_pressing_head(watched: xr.Dataset, browser: Any, tmp_path) -> None:
     """On quantities in the order of `record`; many heads of a layer are one line; keys of other tokens have numbers."""
     ordered = watched.copy(deep=True).assign_attrs(options='{"record": ["effective_keys", "entropy"]}')
-    ordered = ordered.assign_coords(attention_kind=("layer", ["cross", "causal"]))
-    ordered["largest_logit"][:, 0] = 300.0
-    page = render_watch(ordered, ("top_1", 0, 1))
+    ordered = ordered.assign_coords(attention_kind=("layer", ["causal", "cross"]))
+    ordered["largest_logit"][:, 1] = 300.0
     shown = """await pause(500);
     const get = (id) => document.getElementById(id);
     return { chosen: get("chosen").textContent, plot: get("plot-title").textContent,
       names: [...get("quantity").options].slice(0, 2).map((option) => option.textContent),
       keys: [...document.querySelectorAll("#pattern .keys .token")].map((token) => token.textContent),
       first: document.querySelector("table.heads td").textContent };"""
-    assert in_browser(browser, page, shown, tmp_path, 390) == {
-        "chosen": "layer 0, head 1",
-        "plot": "top 1: largest attention weight, mean over rows of more than one key",
+    assert in_browser(browser, render_watch(ordered), shown, tmp_path, 390) == {
+        "chosen": "layer 1, head 0",
+        "plot": "normalized entropy: entropy of attention relative to the largest that its row allows",
         "names": ["effective keys", "entropy"],
         "keys": [str(i) for i in range(LENGTH)],
-        "first": "layer 0, all 3 heads",
+        "first": "layer 1, all 3 heads",
     }
 
 

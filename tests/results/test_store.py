@@ -175,3 +175,11 @@ def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
     resumed = ss.train(ss.syn_small(), **options, store=path).load()
     expected = ss.train(ss.syn_small(), **options)
     assert all(np.array_equal(expected[name], resumed[name]) for name in expected.data_vars)
+
+
+def test_a_run_of_another_commit_is_refused(tmp_path, monkeypatch) -> None:
+    options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "store": tmp_path / "r.zarr"}
+    ss.train("syn-small", **options)
+    monkeypatch.setattr("scansnap.storage.provenance.commit", lambda: "another")
+    with pytest.raises(ss.StoreError, match=r"a run of scansnap .* \(commit \w+.*\): continue it with that version"):
+        ss.train("syn-small", **options)

@@ -103,6 +103,7 @@ def test_a_commit_that_was_cut_short_is_finished(folder: CheckedFolder, monkeypa
     expected = {"a": b"changed", "part/b": b"second", "c": b"third"}
     assert contents(folder.root) == expected
     again = CheckedFolder(folder.root)
+    assert again.condition().is_intact
     with again.locked():
         assert not again.leftovers()
     assert contents(folder.root) == expected

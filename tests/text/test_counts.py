@@ -133,6 +133,13 @@ def test_a_repeated_word_is_no_class() -> None:
     assert classes.kept.occurrences == pytest.approx(2 * 9 / (8 * 9 - 1))
 
 
+def test_a_pair_that_nothing_precedes_is_no_class() -> None:
+    classes = ss.classes_from_text(corpus_of(7, train=[2, 5, *[3, 4, 2, 6] * 10]), queries=["w2"], window=2)
+    assert [classes.name(int(n)) for n in classes.next_token] == ["w6"]
+    assert classes.weights.tolist() == [1.0]
+    assert (classes.kept.occurrences, classes.kept.contexts) == (10 / 41, 1.0)
+
+
 # --- distinct and common words ----------------------------------------------------------------------------------------
 
 

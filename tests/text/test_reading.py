@@ -270,6 +270,14 @@ def test_csv(tmp_path: Path, name: str, encoding: str, delimiter: str) -> None:
         csv.field_size_limit(before)
 
 
+def test_columns_of_csv(tmp_path: Path) -> None:
+    """Without spaces around their names; a cell is no object with fields."""
+    path = write(tmp_path, rows__csv="id, text \n1,a good film\n") / "rows.csv"
+    assert words_of(path) == ["a", "good", "film", "<eos>"]
+    with pytest.raises(ss.InputError, match=r"unknown column of .* 'text\.body': did you mean 'text'"):
+        words_of(path, "text.body")
+
+
 @pytest.mark.parametrize("name", ["rows.txt.gz", "rows.txt.bz2", "rows.md.zst"])
 def test_compressed_text(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(compressed(name, b"some words\nof text\n"))
@@ -298,6 +306,8 @@ def test_tables_and_strings_in_memory() -> None:
     content = {"text": TEXTS, "label": np.array([1, 0, 0])}
     strings = ss.read_corpus(TEXTS, hold_out=False)
     assert strings.words(strings.train) == WORDS
+    windows = [text.replace("\n", "\r\n") for text in TEXTS]
+    assert ss.read_corpus(windows, hold_out=False).fingerprint == strings.fingerprint
     for source in (
         content,
         pytest.importorskip("pandas").DataFrame(content),
@@ -346,6 +356,15 @@ def test_malformed_rows_are_reported_by_line_and_refused_beyond_one_percent(tmp_
     (tmp_path / "rows.jsonl").write_text('"no object"\n')
     with pytest.raises(ss.InputError, match=r"not a JSON object \(rows.jsonl line 1\)"):
         words_of(tmp_path / "rows.jsonl")
+
+
+def test_rows_in_memory_that_are_left_out_are_reported_by_number() -> None:
+    """The first five of each reason."""
+    rows = [{"text": "some words"}] * 99
+    with pytest.raises(ss.InputError, match=r"2 of 101 rows .* are malformed, .* not a dict \(row 100; row 101\)"):
+        words_of([*rows, "x", "x"])
+    with pytest.warns(UserWarning, match=r"7 rows left out: no text in 'text' \(row 100; .*; row 104; \.\.\.\)\."):
+        assert len(words_of([*rows, *[{"text": " "}, {"id": 1}, {"text": None}] * 2, {"text": 5}])) == 3 * 99
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,12 @@ def test_words_of_many_scripts(tmp_path: Path, text: str, words: str) -> None:
     assert ["scripts without spaces" in str(doubt.message) for doubt in told] == expected
 
 
+def test_scripts_without_spaces() -> None:
+    """Thai, Lao, Myanmar, Khmer, Hiragana and Han, with rare ideographs; Katakana, Hangul and others are not meant."""
+    assert [sign for sign in "กກကកひ々〇漢㐀豈𠀀𰀀" if not tokenizers.UNSPACED.search(sign)] == []
+    assert [sign for sign in "aéßжश한カ、。ཀ،" if tokenizers.UNSPACED.search(sign)] == []
+
+
 @given(text=st.text())
 def test_no_sign_is_lost(text: str) -> None:
     tokenizer = WordTokenizer.count([text], name="prose")

@@ -18,6 +18,7 @@ def test_windows_cover_the_text_in_order() -> None:
         assert inputs[row].tolist() == TEXT[first : first + 7].tolist()
         assert targets[row].tolist() == TEXT[first + 1 : first + 8].tolist()
     assert columns.per_pass == 249 // 7
+    assert Columns(TEXT, 4, 10).per_pass == 24  # the last of 25 windows of a column has no next token at its end
     assert np.array_equal(columns.at(columns.per_pass)[0], columns.at(0)[0])
     windows = consecutive(TEXT, 7)
     assert windows[:, :-1].ravel().tolist() == TEXT[: len(windows) * 7].tolist()

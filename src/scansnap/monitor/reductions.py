@@ -56,13 +56,13 @@ class Reductions:
         self.is_bad[layer, : len(is_bad)].logical_or_(is_bad.to(self.is_bad.device))
         for quantity in self._record:
             rows = samples.get(quantity.sample)  # None for quantities of projections
-            if rows is not None and quantity.reduction not in PROFILE_REDUCTIONS:
-                self._add_values(quantity, rows, layer)
-        for quantity in self._profiled.values():
-            rows = samples.get(quantity.sample)
-            profile = None if rows is None else self.values_of(quantity, rows, rows.keys.shape)
-            if profile is not None:
-                self._add_profile(quantity, profile, layer)
+            values = None if rows is None else self.values_of(quantity, rows, rows.keys.shape)
+            if rows is None or values is None:
+                continue
+            if quantity.reduction not in PROFILE_REDUCTIONS:
+                self._add_values(quantity, values.to(rows.weights), layer)
+            elif self._profiled[quantity.compute, quantity.sample] is quantity:
+                self._add_profile(quantity, values, layer)
         if followed is not None:
             followed.copy_(probe.weights[:, :, : followed.shape[2]])
 
@@ -75,12 +75,8 @@ class Reductions:
                 self.failures[quantity.name] = error.without_frames()
         return None
 
-    def _add_values(self, quantity: HeadQuantity, rows: Rows, layer: int) -> None:
+    def _add_values(self, quantity: HeadQuantity, values: Tensor, layer: int) -> None:
         """Add a number for each row (B, H, r) to those of a layer."""
-        values = self.values_of(quantity, rows, rows.keys.shape)
-        if values is None:
-            return
-        values = values.to(rows.weights)
         totals, counts = (sums[quantity.name][layer, : values.shape[1]] for sums in (self._totals, self._counts))
         does_count = ~values.isnan()
         counts += does_count.sum((0, 2)).to(counts)
