@@ -246,6 +246,8 @@ def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
     rows = printed("verify --from", str(file), cwd=tmp_path).splitlines()[:2]
     assert max(map(len, rows)) <= 100
     assert [row[-1] for row in rows] == ["…", "…"]
+    alone = json.loads(printed("verify --json --from", str(file), cwd=tmp_path))
+    assert [verdict["id"] for verdict in alone] == ["one"]  # a list, however many claims a file has
 
 
 def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
