@@ -44,7 +44,7 @@ its first branch: otherwise numba counts references to their arrays in every seq
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 
@@ -59,25 +59,8 @@ SUM, MEAN, LENGTH, ENTRY = range(4)
 SGD, ADAM, SIGN, NORMALIZED = range(4)
 """The update rules of `update_rules.py`."""
 
-
-class Rule(NamedTuple):
-    """How parameters move: a rule with its settings, and what every rule's step has besides.
-
-    A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
-    or if there is none.
-
-    Training with an option or a setting that is no field here goes to the tensor engine.
-
-    It is defined in this module because numba's cache knows a field by its place: it recompiles when this file changes.
-    """
-
-    kind: int
-    momentum: float
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    weight_decay: float
-    clip: float  # the largest norm of the gradient of all parameters; 0 if any is allowed
+Rule = namedtuple("Rule", ["kind", "momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "clip"])
+"""A rule with its settings, and the options of a step; 0 for none.  Numba compiles places of fields: so it is here."""
 
 
 # --- exponentials and linear algebra ----------
