@@ -13,6 +13,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -92,7 +93,12 @@ def test_own_classes(tmp_path) -> None:
     line = "train --classes mine.toml --lr-y 5 --lr-z 10 --steps 60"
     assert "--lr-y, --lr-z, --steps must be given" in said
     assert f"try scansnap {line}, or the options of a preset" in said
-    assert "results/train-mine-" in printed(line, cwd=tmp_path)
+    paths = {printed(line, cwd=tmp_path).splitlines()[-1].split()[1]}
+    (tmp_path / "mine.toml").unlink()
+    ss.write_classes(ss.syn_medium(num_query=3), tmp_path / "mine.toml")
+    paths.add(printed(line, cwd=tmp_path).splitlines()[-1].split()[1])
+    assert len(paths) == 2  # other classes in a file of the same name are another run
+    assert all(path.startswith("results/train-mine-") for path in paths)
 
 
 def test_flow(tmp_path) -> None:
@@ -199,6 +205,18 @@ def test_version_and_a_single_time(tmp_path) -> None:
     assert "picture" not in printed("flow --times 10", cwd=tmp_path)
 
 
+def test_help_states_defaults(tmp_path) -> None:
+    """Those of options, of variants of a command, and of flags of its own, as one types them."""
+    for command, words in {
+        "train": ["[default: no-learn-position-bias]", "[default: no]", "[default: zeros]"],
+        "text train": ["[default: 35; yz: 36]", "[default: 20; yz: 64]"],
+        "watch show": ["[default: normalized_entropy]", "[default: 2.0]"],
+        "sweep": ["Separate several values with /"],
+    }.items():
+        shown = " ".join(printed(f"{command} --help", cwd=tmp_path).split())
+        assert [each for each in words if each not in shown] == [], command
+
+
 @pytest.mark.parametrize("columns", [60, 80])
 def test_help_is_whole_at_any_width_and_speaks_no_python(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No name is cut or broken; types, truth values and names of Greek letters are not what you type or read."""
@@ -215,6 +233,7 @@ def test_help_is_whole_at_any_width_and_speaks_no_python(columns: int, monkeypat
             assert not re.findall(r"\w(?:-|\.\.\.)$", text, re.MULTILINE), name
             assert not re.findall(r"list\[|default: (?:True|False|None)|\beta_|lambda_", text), name
             assert "Positional arguments" not in text  # arguments have a section of ours
+            assert ("\nArguments:" in text) == any(isinstance(each, click.Argument) for each in command.params), name
             if "--preset" in text:
                 assert set(ss.PUBLISHED) <= set(text.split()), name
 
@@ -228,6 +247,8 @@ def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
     rows = printed("verify --from", str(file), cwd=tmp_path).splitlines()[:2]
     assert max(map(len, rows)) <= 100
     assert [row[-1] for row in rows] == ["…", "…"]
+    alone = json.loads(printed("verify --json --from", str(file), cwd=tmp_path))
+    assert [verdict["id"] for verdict in alone] == ["one"]  # a list, however many claims a file has
 
 
 def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
@@ -245,11 +266,21 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
 
 def test_sweep_maps_all_runs(tmp_path) -> None:
     words = "sweep --classes syn-small --lr-y 1,5 --steps 3 --batch-size 4"
-    result = printed(words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
-    assert json.loads(result)["picture"] == "map.png"
-    assert (tmp_path / "map.png").stat().st_size > 10_000
+    result = printed(words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.svg", "--json", cwd=tmp_path)
+    assert json.loads(result)["picture"] == "map.svg"
+    labels = re.findall(r"<!-- (\w+) rate", (tmp_path / "map.svg").read_text())
+    assert labels == ["decoder", "attention"]  # across, and then upward, as ss.phase_diagram has them
     said = refusal(words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
     assert "--picture maps two options, but this sweep varies lr_y: give lists for two" in said
+
+
+def test_the_table_of_a_sweep_counts_what_finished_and_what_it_leaves_out(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("scansnap.cli.sweep.CELLS_IN_TABLE", 2)
+    words = "sweep --classes syn-small --lr-y 1e39,1,2 --lr-z 1 --steps 3 --seeds 0:2 --batch-size 4"
+    _, diverged, finished, more, _ = printed(words, cwd=tmp_path).splitlines()
+    assert " 0 of   2 " in diverged
+    assert " of " not in finished
+    assert more.startswith("... and 1 more cells")
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:
@@ -272,6 +303,8 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert single["verdict"] == "fails"
     assert single["correction"]
     assert run("verify lemma_4 --json --strict", cwd=tmp_path).returncode == 1
+    conditional = json.loads(printed("verify lemma_2 --json --strict", cwd=tmp_path))
+    assert conditional["verdict"] == "holds under its assumptions only"
     two = json.loads(printed("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path))
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
     for words, rates in (("", (2.0, 1.0)), ("--lr-y 3", (3.0, 1.0)), ("--classes single-common", (2.0, 1.0))):
@@ -282,6 +315,9 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert [entry["id"] for entry in about_a_lemma] == ["lemma_7", "lemma_7_shift"]
     assert "--picture draws one claim" in refusal("verify 'Lemma 7' --picture x.png", cwd=tmp_path)
     assert two[0]["setting"]["lr_y"] == 0.2
+    for words, rates in (("", [10.0, 20.0]), (" --lr-y 3", [3.0, 20.0]), (" --lr-z 3", [10.0, 3.0])):
+        setting = json.loads(printed(f"verify lemma_6 --preset scan-and-snap --json{words}", cwd=tmp_path))["setting"]
+        assert [setting["lr_y"], setting["lr_z"]] == rates
 
 
 def test_a_system_s_result_is_named_and_its_quantities_are_explained(tmp_path) -> None:

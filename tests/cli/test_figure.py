@@ -8,6 +8,7 @@ from pathlib import Path
 
 import scansnap as ss
 from scansnap.figures import catalog
+from scansnap.report.reproduce import NUM_SEEDS
 from tests.cli.test_cli import printed
 
 
@@ -41,6 +42,22 @@ def test_a_figure_of_one_s_own(tmp_path) -> None:
     assert re.fullmatch(r"    holds: [\d.]+ ± [\d.]+, p below 0.001 \(expected: above 0\)", lines[4])
     assert lines[5].endswith("one-sided paired t test over 3 seeds, level 5%")
     assert (tmp_path / "results" / "figure_own.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_flags_of_reproduce_reach_the_library(tmp_path, monkeypatch) -> None:
+    calls = []
+
+    def take(output: Path, **options: object) -> Path:
+        calls.append((output, options))
+        return output
+
+    monkeypatch.setattr("scansnap.report.reproduce.reproduce", take)
+    flags = "--output o --figures 3,8 --claims lemma_1 --num-seeds 5 --text example --device cuda"
+    for words in (flags, ""):
+        printed(f"reproduce {words}", cwd=tmp_path)
+    given = {"figures": ["3", "8"], "claims": ["lemma_1"], "num_seeds": 5, "text": "example", "device": "cuda"}
+    usual = {"figures": None, "claims": [], "num_seeds": NUM_SEEDS, "text": None, "device": "cpu"}
+    assert calls == [(Path("o"), given), (Path("reproduction"), usual)]
 
 
 def test_help_names_figures_that_exist(tmp_path) -> None:

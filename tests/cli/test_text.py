@@ -52,6 +52,17 @@ def test_json_for_programs(folder: Path) -> None:
     assert json.loads(printed("text show r.zarr --json", cwd=folder))["heads"] == result["heads"]
 
 
+def test_show_draws_the_layer_the_head_and_the_window_that_are_asked_for(folder: Path) -> None:
+    shape = "--layers 2 --heads 2 --width 12 --feed-forward 8 --window 7 --batch-size 4 --lr-y 1"
+    printed(f"text train text --steps 1 --record-every 1 {shape} --store r.zarr", cwd=folder)
+    for own in ("", " --text 'the old cat'"):
+        pictures = set()
+        for flag in ("", "--layer 1", "--head 1", *(() if own else ("--window 1",))):
+            printed(f"text show r.zarr{own} {flag} --picture drawn.png --overwrite", cwd=folder)
+            pictures.add((folder / "drawn.png").read_bytes())
+        assert len(pictures) == (3 if own else 4)
+
+
 def test_an_environment_of_nonsense_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "abc")
     said = refusal(f"text train text --steps 1 {SMALL}", cwd=folder)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import scansnap as ss
 from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from tests.cli.test_cli import printed, refusal, run
@@ -107,6 +109,23 @@ def test_checkpoints(tmp_path) -> None:
     assert read_snapshots(tmp_path / "run-attention.zarr")["step"].values.tolist() == [200]
 
 
+def test_flags_of_checkpoints_reach_the_library(tmp_path, monkeypatch) -> None:
+    (tmp_path / "run" / "step-1").mkdir(parents=True)
+    (tmp_path / "run" / "step-1" / "config.json").write_text("{}")
+    (tmp_path / "text.txt").write_text("a text")
+    calls = []
+
+    def take(*_: object, **options: object) -> None:
+        calls.append({name: value for name, value in options.items() if not callable(value)})
+        raise ss.InputError("taken")
+
+    monkeypatch.setattr("scansnap.monitor.checkpoints.watch_checkpoints", take)
+    words = "--windows 2 --length 5 --device cuda --allow-pickles --store s.zarr"
+    assert "taken" in refusal(f"watch checkpoints run --probe text.txt {words}", cwd=tmp_path)
+    given = {"windows": 2, "length": 5, "device": "cuda", "allow_pickles": True, "store": Path("s.zarr")}
+    assert calls == [given]
+
+
 @pytest.mark.usefixtures("store")
 def test_compare(tmp_path) -> None:
     """A run beside another whose second layer leaves it at step 100."""
@@ -123,6 +142,8 @@ def test_compare(tmp_path) -> None:
         "verdicts of the first run alone: sink (layer 1, head 1); sparse (layer 1, head 1)",
         "verdicts of the second run alone: none",
     ]
+    within = printed("watch compare a.zarr b.zarr --tolerance 0.9", cwd=tmp_path).splitlines()[1]
+    assert within.startswith("no quantity differs by more than 0.9 ")
     last = printed("watch compare a.zarr a.zarr", cwd=tmp_path).splitlines()[1]
     assert last == "no quantity differs by more than 0.1 and stays different until the last common snapshot"
     logits = SnapshotStore(tmp_path / "c.zarr")

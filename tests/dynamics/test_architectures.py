@@ -215,6 +215,8 @@ def test_uniform_starts_are_what_they_say(architecture: dict[str, Any]) -> None:
     assert np.allclose(start.attention_logits[:, ::heads], 3 * basic.attention_logits, rtol=1e-15)
     if heads > 1:
         assert np.abs(start.attention_logits[:, 1::heads] - start.attention_logits[:, ::heads]).max() > 0.1
+        blocks = start.decoder[0].reshape(heads, start.layout.num_decoder_rows, -1)
+        assert np.abs(blocks[1] - blocks[0]).max(-1).min() > 0.01  # in every row, also the merged one
     if len(start.layout.other_tokens):
         spread = start.decoder[0, start.layout.num_decoder_rows - 1, : classes.vocab_size].std() * math.sqrt(34)
         expected = 1 / math.sqrt(3 * len(start.layout.other_tokens))  # of a mean of that many uniform in +-1

@@ -50,6 +50,7 @@ SETTINGS: dict[str, tuple[ss.DataSource, dict[str, Any]]] = {
     ),
     "layer, sign": (CLASSES, {**SIGN, "normalization": "layer"}),
     "whole set": (CLASSES, {"num_sequences": 12, "batch_size": None, "momentum": 0.9}),
+    "batches of a fixed set": (CLASSES, {"num_sequences": 12}),
     "schedule": (CLASSES, {"schedule": "cosine"}),
     "decay to the prior": (CLASSES, {"weight_decay": 0.5, "attention_prior": {"common": -1.0}}),
     "clip": (CLASSES, {"clip": 0.05}),

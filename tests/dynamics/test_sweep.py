@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,8 @@ def test_cells_leave_out_runs_that_diverged() -> None:
     result = ss.sweep("syn-small", lr_z=1.0, lr_y=[1.0, 1e39], seeds=range(2), steps=4, batch_size=8)
     good, bad = cells(result)
     assert (good["ok"], bad["ok"]) == (2, 0)
+    losses = result["loss"].sel(lr_y=1.0).isel(step=-1).values
+    assert good["loss_error"] == pytest.approx(losses.std(ddof=1) / math.sqrt(2), rel=1e-12)
     assert bad["loss"] is None
     assert bad["loss_error"] is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -193,11 +194,16 @@ def test_compiled_code_refuses_settings_that_it_does_not_know(monkeypatch: pytes
     assert all(kernel_data.has_kernel_rule(ss.OPTIMIZERS.member(name)) for name in ss.OPTIMIZERS)
 
 
+def test_compiled_code_follows_the_order_of_a_rule_s_fields() -> None:
+    """Numba compiles a field's place, and compiles anew only if the file of the compiled function changes."""
+    assert inspect.getsourcefile(kernel.Rule) == inspect.getsourcefile(kernel.advance.py_func)
+
+
 def test_the_basic_kernel_takes_plain_steps_alone() -> None:
     """It compiles momentum and nothing else of a rule: any other setting, also a new one, needs the whole kernel."""
-    plain = kernel_data.Rule(kernel.SGD, 0.9, *[0.0] * (len(kernel_data.Rule._fields) - 2))
+    plain = kernel.Rule(kernel.SGD, 0.9, *[0.0] * (len(kernel.Rule._fields) - 2))
     assert kernel_data.has_plain_steps(plain)
-    for name in set(kernel_data.Rule._fields) - {"momentum"}:
+    for name in set(kernel.Rule._fields) - {"momentum"}:
         assert not kernel_data.has_plain_steps(plain._replace(**{name: 1}))
 
 

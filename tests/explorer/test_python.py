@@ -132,6 +132,9 @@ def test_the_command_opens_or_writes_the_page(tmp_path: Path, monkeypatch: pytes
     assert written.read_text() == page_of("")  # as the page opens by itself, on words
     assert CliRunner().invoke(app, ["explore", "syn-small", "--output", str(written)]).exit_code == 0
     assert "&amp;momentum=0.9&amp;" in written.read_text()  # as published
+    adam = CliRunner().invoke(app, ["explore", "syn-small", "--optimizer", "adam", "--output", str(written)])
+    assert adam.exit_code == 0, adam.exception  # without the momentum of the published optimizer
+    assert "&amp;optimizer=adam" in written.read_text()
     (tmp_path / "mine.html").write_text("my page")
     refused = CliRunner().invoke(app, ["explore", "--output", str(tmp_path / "mine.html")])
     assert isinstance(refused.exception, ss.StoreError)

@@ -49,6 +49,15 @@ def test_a_result_describes_itself(result) -> None:
     assert {"version_numpy", "commit", "created", "machine"} <= set(result.attrs)
 
 
+def test_equal_classes_keep_names_of_their_own() -> None:
+    for names in (["a", "b", "c", "d"], None, ["e", "f", "g", "h"]):
+        classes = ss.SequenceClasses(
+            probs=[[0.5, 0.5, 0, 0]], query=[2], next_token=[3], vocab_size=4, token_names=names
+        )
+        described = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1).attrs["classes"]
+        assert json.loads(described).get("token_names") == names
+
+
 def test_nothing_is_overwritten_unasked(tmp_path, result) -> None:
     path = ss.save(result, tmp_path / "r.zarr")
     with pytest.raises(ss.StoreError, match="exists already"):

@@ -46,6 +46,13 @@ def test_every_document_is_a_page() -> None:
     assert [page for page in documents if not (SITE / page).with_suffix(".html").exists()] == []
 
 
+def test_what_was_found_is_in_the_pages() -> None:
+    """The text and the picture of a mark in the source."""
+    page = (SITE / "theory" / "decoder.html").read_text(encoding="utf-8")
+    assert "scansnap verify lemma_12: holds" in re.sub(r"<[^>]*>", "", page)
+    assert "lemma_12.png" in page
+
+
 def test_the_reference_has_types_that_readers_know() -> None:
     """Not how arguments are checked, nor what NumPy and typing call things inside."""
     for page in (SITE / "reference").glob("*.html"):

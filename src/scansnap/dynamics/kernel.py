@@ -44,6 +44,7 @@ its first branch: otherwise numba counts references to their arrays in every seq
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 
 import numpy as np
 
@@ -57,6 +58,9 @@ SUM, MEAN, LENGTH, ENTRY = range(4)
 
 SGD, ADAM, SIGN, NORMALIZED = range(4)
 """The update rules of `update_rules.py`."""
+
+Rule = namedtuple("Rule", ["kind", "momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "clip"])
+"""A rule with its settings, and the options of a step; 0 for none.  Numba compiles places of fields: so it is here."""
 
 
 # --- exponentials and linear algebra ----------

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.dynamics import kernel, update_rules
+from scansnap.dynamics.kernel import Rule
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.update_rules import UpdateRule
@@ -23,24 +24,6 @@ RULES: dict[type, int] = {
     update_rules.NormalizedSGD: kernel.NORMALIZED,
 }
 """Compiled rules; a subclass may move differently, and a user's rule is called for every step."""
-
-
-class Rule(NamedTuple):
-    """How parameters move: a rule with its settings, and what every rule's step has besides.
-
-    A field has the value of the setting of the rule, or of the option of `train`, that has its name; 0 if that is None
-    or if there is none.
-
-    Training with an option or a setting that is no field here goes to the tensor engine.
-    """
-
-    kind: int
-    momentum: float
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    weight_decay: float
-    clip: float  # the largest norm of the gradient of all parameters; 0 if any is allowed
 
 
 class KernelLayer(NamedTuple):

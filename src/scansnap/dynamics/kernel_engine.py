@@ -15,7 +15,6 @@ from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
     KernelSwitches,
-    Rule,
     bucket_scale,
     has_kernel_rule,
     has_plain_steps,
@@ -42,7 +41,7 @@ DRAWN_AT_ONCE = 2**16
 
 LAYER_OPTIONS = {"normalization", "residual", "attention_map", "heads"}
 
-KERNEL_OPTIONS = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *Rule._fields}
+KERNEL_OPTIONS = {"optimizer", "schedule", "decoder_gradient", *LAYER_OPTIONS, *kernel.Rule._fields}
 """Options that the kernel implements; training with any other one goes to the tensor engine."""
 
 
