@@ -32,9 +32,12 @@ class Options:
     limit: float = LIMIT
 
 
-@claim("Attention on common tokens <falls> & stays below 1.", where="my notes", setting=lambda: Setting(ss.syn_small()))
+@claim(where="my notes", setting=lambda: Setting(ss.syn_small()))
 def common_attention_falls(check: Check) -> None:
-    """Ten expected updates."""
+    """Attention on common tokens <falls> & stays below 1.
+
+    Check: Ten expected updates.
+    """
     classes = check.setting.classes
     dataset = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=10, batch_size=None, seq_len=np.inf, progress=False)
     attention = dataset["attention"].isel(run=0, layer=0, head=0).sel(token=classes.common_tokens)
@@ -43,8 +46,9 @@ def common_attention_falls(check: Check) -> None:
     check.curve = Curve(dataset["step"].values.astype(float), {"common": common}, "steps", "attention", log_x=False)
 
 
-@claim("One is two.", where="nowhere")
+@claim(where="nowhere")
 def one_is_two(check: Check) -> None:
+    """One is two."""
     check.equal("one", 1.0, 2.0, tolerance=0.1)
 
 
@@ -112,7 +116,7 @@ NONSENSE = {
     "raises": ("x = 1\n\nx / 0\n", r"ZeroDivisionError: division by zero \(my_claims.py, line 3\)\."),
     "exits": ("import sys\nsys.exit()\n", r"SystemExit \(my_claims.py, line 2\)"),
     "need": (
-        "from scansnap.claims.claim import claim\n@claim('A', where='here', needs=('rain',))\ndef a(check): pass\n",
+        "from scansnap.claims.claim import claim\n@claim(where='here', needs=('rain',))\ndef a(check): 'A'\n",
         r"cannot run the file .*: unknown need 'rain': choose one of .* \(my_claims.py, line 2\)\.",
     ),
 }

@@ -219,9 +219,9 @@ class Decay(ss.System):
 CLAIM = """
 import scansnap as ss
 
-@ss.claim("One is positive.", where="here", depends_on="nothing")
+@ss.claim(where="here", depends_on="nothing")
 def {name}(check):
-    "By itself."
+    "One is positive."
     check.positive("one", [1.0])
 """
 FIGURE = """
