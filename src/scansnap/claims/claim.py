@@ -173,6 +173,14 @@ class Claim:
         """What to tell users who check the claim on their own classes, if it is not, or not only, about them."""
         return DEPENDS[self.depends_on]
 
+    def row(self, width: int = NAME_WIDTH) -> str:
+        """One line of a list: the id in `width` characters, the place, and the statement."""
+        return f"{self.id:{width}} {self.where}: {readable(self.statement)}"
+
+    def as_dict(self) -> dict[str, str]:
+        """Id, statement and place, for JSON; a verdict adds what was found."""
+        return {"id": self.id, "statement": readable(self.statement), "where": self.where}
+
     def run(
         self, setting: Setting | None = None, *, seed: int = 0, on_measurement: Callable[[str], None] | None = None
     ) -> Verdict:
@@ -343,9 +351,7 @@ class Verdict:
         """Plain data, for JSON."""
         leading = self.leading
         return {
-            "id": self.id,
-            "statement": readable(self.claim.statement),
-            "where": self.claim.where,
+            **self.claim.as_dict(),
             "conditions": readable(self.claim.conditions),
             **{name: _finite(getattr(leading, name, None)) for name in ("predicted", "measured", "deviation")},
             "verdict": self.verdict,
