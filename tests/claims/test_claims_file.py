@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
+from scansnap.claims.catalog import own_claims
 from scansnap.claims.verify import read_claims
 from tests.cli.test_cli import run
 
@@ -128,6 +129,29 @@ def test_a_file_without_usable_claims_is_one_sentence(tmp_path: Path, text: str,
     with pytest.raises(ss.InputError, match=message) as caught:
         read_claims(tmp_path / "my_claims.py")
     assert "\n" not in str(caught.value)
+
+
+def test_they_are_listed_without_a_check(folder: Path) -> None:
+    """Those of a file, those named, and by default all that there are; each in one line."""
+    listed = run("verify", "--list", "--from", "my_claims.py", cwd=folder)
+    assert listed.returncode == 0, listed.stderr
+    first, second, third = listed.stdout.splitlines()
+    assert first == "common_attention_falls my notes: Attention on common tokens <falls> & stays below 1."
+    assert second == "one_is_two             nowhere: One is two."
+    assert third.startswith("lemma_6_on_syn_small   Lemma 6, Eqs. 44 and 45: In continuous time h obeys exp(M h)")
+    assert not (folder / "results").exists()
+
+    plain = json.loads(
+        run("verify", "--list", "--json", "one_is_two", "Eq. 10", "--from", "my_claims.py", cwd=folder).stdout
+    )
+    assert [entry["id"] for entry in plain] == ["one_is_two", "lemma_4"]
+    assert plain[0] == {"id": "one_is_two", "statement": "One is two.", "where": "nowhere"}
+
+    everything = run("verify", "--list", cwd=folder).stdout.splitlines()
+    assert [row.split()[0] for row in everything] == list(own_claims())
+    refused = run("verify", "--list", "--strict", cwd=folder)
+    assert refused.returncode == 2
+    assert "--list checks no claim: leave out --picture, --page and --strict" in refused.stderr
 
 
 def test_files_that_cannot_be_read_or_written_are_one_sentence(folder: Path) -> None:

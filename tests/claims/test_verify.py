@@ -73,7 +73,9 @@ def test_a_verdict_prints_itself() -> None:
     lines = str(holds).splitlines()
     assert lines[:2] == ["✓ falling_loss (my notes): holds", "  The loss falls at every step."]
     assert "  how:        Five expected updates." in lines
-    assert any(line.startswith("    ok  the first loss is ln M: predicted ") for line in lines)
+    (first_loss,) = (line for line in lines if line.startswith("    ok  the first loss is ln M: predicted "))
+    assert ", relative error " in first_loss
+    assert any(line.endswith("measured 100% positive, share of wrong signs 0 (allowed 0)") for line in lines)
     assert lines[-1] == "  a flipped sign in the prediction would be noticed"
     assert "on your classes and rates" not in str(holds)
     assert "\n    NOT loss: predicted " in str(fails)
@@ -101,7 +103,10 @@ def test_a_claim_that_holds_and_one_that_fails() -> None:
     assert not fails.notices_wrong_factor()  # nothing held that could be falsified
     assert fails.leading is not None
     assert fails.leading.deviation > 0.01
-    assert holds.as_dict()["where"] == "my notes"
+    facts = holds.as_dict()
+    assert facts["where"] == "my notes"
+    assert (facts["deviation"], facts["deviation_is"]) == (0.0, "share of wrong signs")
+    assert [row["deviation_is"] for row in facts["measurements"]] == ["share of wrong signs", "relative error"]
 
 
 def test_names_choose_among_the_paper_s_and_the_user_s() -> None:

@@ -78,6 +78,9 @@ CATEGORIES = {
 NAME_WIDTH = 19
 """Characters of a claim's name in a row of a table: those of the paper fit."""
 
+LEADING_FIELDS = ("predicted", "measured", "deviation", "deviation_is")
+"""What a verdict's JSON has of its leading measurement."""
+
 HOLDS: Final = "holds"
 ASSUMED_ONLY: Final = "holds under its assumptions only"
 FAILS: Final = "fails"
@@ -333,7 +336,8 @@ class Verdict:
                 yield (
                     f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
                     f"predicted {measurement.predicted_text}, measured {measurement.measured_text}, "
-                    f"deviation {number_text(measurement.deviation, '.2g')} (allowed {measurement.allowed:.2g})"
+                    f"{measurement.deviation_is} {number_text(measurement.deviation, '.2g')} "
+                    f"(allowed {measurement.allowed:.2g})"
                 )
 
     def _assumption_lines(self) -> list[str]:
@@ -353,14 +357,16 @@ class Verdict:
         return {
             **self.claim.as_dict(),
             "conditions": readable(self.claim.conditions),
-            **{name: _finite(getattr(leading, name, None)) for name in ("predicted", "measured", "deviation")},
+            **{name: _finite(getattr(leading, name, None)) for name in LEADING_FIELDS},
             "verdict": self.verdict,
             "category": self.claim.category,
             "correction": readable(self.claim.correction) or None,
             "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
             "measurements": [
-                {name: _finite(value) for name, value in vars(measurement).items()} for measurement in self.measurements
+                {name: _finite(value) for name, value in vars(measurement).items()}
+                | {"deviation_is": measurement.deviation_is}
+                for measurement in self.measurements
             ],
             "unmet_assumptions": list(self.unmet),
             "setting": {
