@@ -14,27 +14,30 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("compare", "holds", "deviation"),
+    ("compare", "holds", "deviation", "deviation_is"),
     [
-        (lambda check: check.equal("", [1.0, 2.0], [1.0, 2.1], tolerance=0.04), False, 0.1 / 2.1),
-        (lambda check: check.equal("", [1.0, 2.0], [1.0, 2.1], tolerance=0.06), True, 0.1 / 2.1),
-        (lambda check: check.equal("", NAN, 1.0, tolerance=1.0), False, NAN),
-        (lambda check: check.at_most("", [1.0, 3.0], [2.0, 2.0]), False, 1.5),
-        (lambda check: check.at_most("", [1.0, 2.0], 2.0), True, 1.0),
-        (lambda check: check.at_least("", [1.0, 3.0], 2.0), False, 2.0),
-        (lambda check: check.at_least("", [2.0, 3.0], 2.0), True, 1.0),
-        (lambda check: check.positive("", [1, 2, 3, -1]), False, 0.25),
-        (lambda check: check.positive("", [1, 2, 3, -1], allowed=0.25), True, 0.25),
-        (lambda check: check.positive("", [1.0, 0.0]), False, 0.5),
-        (lambda check: check.positive("", [1.0, 5e-324]), True, 0.0),
+        (lambda check: check.equal("", [1.0, 2.0], [1.0, 2.1], tolerance=0.04), False, 0.1 / 2.1, "relative error"),
+        (lambda check: check.equal("", [1.0, 2.0], [1.0, 2.1], tolerance=0.06), True, 0.1 / 2.1, "relative error"),
+        (lambda check: check.equal("", NAN, 1.0, tolerance=1.0), False, NAN, "relative error"),
+        (lambda check: check.at_most("", [1.0, 3.0], [2.0, 2.0]), False, 1.5, "share of the bound"),
+        (lambda check: check.at_most("", [1.0, 2.0], 2.0), True, 1.0, "share of the bound"),
+        (lambda check: check.at_least("", [1.0, 3.0], 2.0), False, 2.0, "share of the bound"),
+        (lambda check: check.at_least("", [2.0, 3.0], 2.0), True, 1.0, "share of the bound"),
+        (lambda check: check.positive("", [1, 2, 3, -1]), False, 0.25, "share of wrong signs"),
+        (lambda check: check.positive("", [1, 2, 3, -1], allowed=0.25), True, 0.25, "share of wrong signs"),
+        (lambda check: check.positive("", [1.0, 0.0]), False, 0.5, "share of wrong signs"),
+        (lambda check: check.positive("", [1.0, 5e-324]), True, 0.0, "share of wrong signs"),
     ],
 )
-def test_comparisons_judge_as_they_should(compare: Callable[[Check], None], holds: bool, deviation: float) -> None:
+def test_comparisons_judge_as_they_should(
+    compare: Callable[[Check], None], holds: bool, deviation: float, deviation_is: str
+) -> None:
     check = Check(Setting(ss.syn_small()))
     compare(check)
     (measurement,) = check.measurements
     assert measurement.holds == holds
     assert measurement.deviation == pytest.approx(deviation, nan_ok=True)
+    assert measurement.deviation_is == deviation_is
 
 
 def test_a_measurement_shows_the_entry_that_is_furthest_off() -> None:

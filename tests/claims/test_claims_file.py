@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
+from scansnap.claims.catalog import own_claims
 from scansnap.claims.verify import read_claims
 from tests.cli.test_cli import run
 
@@ -32,9 +33,12 @@ class Options:
     limit: float = LIMIT
 
 
-@claim("Attention on common tokens <falls> & stays below 1.", where="my notes", setting=lambda: Setting(ss.syn_small()))
+@claim(where="my notes", setting=lambda: Setting(ss.syn_small()))
 def common_attention_falls(check: Check) -> None:
-    """Ten expected updates."""
+    """Attention on common tokens <falls> & stays below 1.
+
+    Check: Ten expected updates.
+    """
     classes = check.setting.classes
     dataset = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=10, batch_size=None, seq_len=np.inf, progress=False)
     attention = dataset["attention"].isel(run=0, layer=0, head=0).sel(token=classes.common_tokens)
@@ -43,8 +47,9 @@ def common_attention_falls(check: Check) -> None:
     check.curve = Curve(dataset["step"].values.astype(float), {"common": common}, "steps", "attention", log_x=False)
 
 
-@claim("One is two.", where="nowhere")
+@claim(where="nowhere")
 def one_is_two(check: Check) -> None:
+    """One is two."""
     check.equal("one", 1.0, 2.0, tolerance=0.1)
 
 
@@ -112,7 +117,7 @@ NONSENSE = {
     "raises": ("x = 1\n\nx / 0\n", r"ZeroDivisionError: division by zero \(my_claims.py, line 3\)\."),
     "exits": ("import sys\nsys.exit()\n", r"SystemExit \(my_claims.py, line 2\)"),
     "need": (
-        "from scansnap.claims.claim import claim\n@claim('A', where='here', needs=('rain',))\ndef a(check): pass\n",
+        "from scansnap.claims.claim import claim\n@claim(where='here', needs=('rain',))\ndef a(check): 'A'\n",
         r"cannot run the file .*: unknown need 'rain': choose one of .* \(my_claims.py, line 2\)\.",
     ),
 }
@@ -124,6 +129,29 @@ def test_a_file_without_usable_claims_is_one_sentence(tmp_path: Path, text: str,
     with pytest.raises(ss.InputError, match=message) as caught:
         read_claims(tmp_path / "my_claims.py")
     assert "\n" not in str(caught.value)
+
+
+def test_they_are_listed_without_a_check(folder: Path) -> None:
+    """Those of a file, those named, and by default all that there are; each in one line."""
+    listed = run("verify", "--list", "--from", "my_claims.py", cwd=folder)
+    assert listed.returncode == 0, listed.stderr
+    first, second, third = listed.stdout.splitlines()
+    assert first == "common_attention_falls my notes: Attention on common tokens <falls> & stays below 1."
+    assert second == "one_is_two             nowhere: One is two."
+    assert third.startswith("lemma_6_on_syn_small   Lemma 6, Eqs. 44 and 45: In continuous time h obeys exp(M h)")
+    assert not (folder / "results").exists()
+
+    plain = json.loads(
+        run("verify", "--list", "--json", "one_is_two", "Eq. 10", "--from", "my_claims.py", cwd=folder).stdout
+    )
+    assert [entry["id"] for entry in plain] == ["one_is_two", "lemma_4"]
+    assert plain[0] == {"id": "one_is_two", "statement": "One is two.", "where": "nowhere"}
+
+    everything = run("verify", "--list", cwd=folder).stdout.splitlines()
+    assert [row.split()[0] for row in everything] == list(own_claims())
+    refused = run("verify", "--list", "--strict", cwd=folder)
+    assert refused.returncode == 2
+    assert "--list checks no claim: leave out --picture, --page and --strict" in refused.stderr
 
 
 def test_files_that_cannot_be_read_or_written_are_one_sentence(folder: Path) -> None:

@@ -43,8 +43,9 @@ def test_a_random_part_is_as_stated() -> None:
 def own_claim(**more: Any) -> Claim:
     """A claim that is true at small rates and small seeds only."""
 
-    @claim("The rate is small.", where="here", setting=lambda: Setting(ss.syn_small(), lr_y=0.6, lr_z=0.1), **more)
+    @claim(where="here", setting=lambda: Setting(ss.syn_small(), lr_y=0.6, lr_z=0.1), **more)
     def small_rate(check: Check) -> None:
+        """The rate is small."""
         check.at_most("rate", check.setting.lr_y, 1.0)
         check.at_most("rate of attention", check.setting.lr_z, 0.15, role="corrected")
         check.at_most("seed", float(len(check.seeds(1)) * check.seed), 5.0, role="beyond")

@@ -48,17 +48,21 @@ def losses(check: Check, steps: int = 5) -> np.ndarray:
     return ss.train(check.setting.classes, steps=steps, **options, record=("loss",))["loss"].values[0]
 
 
-@claim("The loss falls at every step.", where="my notes", setting=small, wrong_factor=-1.0)
+@claim(where="my notes", setting=small, wrong_factor=-1.0)
 def falling_loss(check: Check) -> None:
-    """Five expected updates."""
+    """The loss falls at every step.
+
+    Check: Five expected updates.
+    """
     loss = losses(check)
     check.positive("decrease of the loss", -np.diff(loss))
     check.equal("the first loss is ln M", np.log(check.setting.classes.vocab_size), loss[0], tolerance=1e-9)
     check.curve = Curve(np.arange(6.0), {"loss": loss}, "steps", "loss", log_x=False)
 
 
-@claim("The loss halves at every step.", where="my notes", setting=small)
+@claim(where="my notes", setting=small)
 def halving_loss(check: Check) -> None:
+    """The loss halves at every step."""
     loss = losses(check)
     check.equal("loss", loss[:-1] / 2, loss[1:], tolerance=0.01)
 
@@ -69,7 +73,9 @@ def test_a_verdict_prints_itself() -> None:
     lines = str(holds).splitlines()
     assert lines[:2] == ["✓ falling_loss (my notes): holds", "  The loss falls at every step."]
     assert "  how:        Five expected updates." in lines
-    assert any(line.startswith("    ok  the first loss is ln M: predicted ") for line in lines)
+    (first_loss,) = (line for line in lines if line.startswith("    ok  the first loss is ln M: predicted "))
+    assert ", relative error " in first_loss
+    assert any(line.endswith("measured 100% positive, share of wrong signs 0 (allowed 0)") for line in lines)
     assert lines[-1] == "  a flipped sign in the prediction would be noticed"
     assert "on your classes and rates" not in str(holds)
     assert "\n    NOT loss: predicted " in str(fails)
@@ -97,7 +103,10 @@ def test_a_claim_that_holds_and_one_that_fails() -> None:
     assert not fails.notices_wrong_factor()  # nothing held that could be falsified
     assert fails.leading is not None
     assert fails.leading.deviation > 0.01
-    assert holds.as_dict()["where"] == "my notes"
+    facts = holds.as_dict()
+    assert facts["where"] == "my notes"
+    assert (facts["deviation"], facts["deviation_is"]) == (0.0, "share of wrong signs")
+    assert [row["deviation_is"] for row in facts["measurements"]] == ["share of wrong signs", "relative error"]
 
 
 def test_names_choose_among_the_paper_s_and_the_user_s() -> None:
@@ -131,7 +140,7 @@ def test_an_id_cannot_be_taken_twice() -> None:
     ("make", "message"),
     [
         (
-            lambda: claim("A", where="here")(lambda check: None),
+            lambda: claim(where="here", statement="A")(lambda check: None),
             "a claim is called '<lambda>': define its check with def",
         ),
         (lambda: replace(falling_loss, needs=("one qery",)), "unknown need 'one qery': did you mean 'one query'"),
@@ -140,10 +149,10 @@ def test_an_id_cannot_be_taken_twice() -> None:
             "unknown assumption .*: did you mean 'weak_overlap'",
         ),
         (
-            lambda: claim("A", where="here", depends_on="no thing")(losses),
+            lambda: claim(where="here", statement="A", depends_on="no thing")(losses),
             "unknown depends_on 'no thing': did you mean 'nothing'",
         ),
-        (lambda: claim(3, where="here"), "statement is 3: give text"),
+        (lambda: claim(where="here", statement=3), "statement is 3: give text"),
         (lambda: ss.verify(claims=[falling_loss.check]), r"falling_loss.* is not a claim: make one with the decorator"),
         (lambda: ss.verify(claims=falling_loss), "give a list of claims"),
     ],
@@ -154,7 +163,7 @@ def test_what_a_claim_cannot_be_is_one_sentence(make: Callable[[], object], mess
 
 
 def claim_of(check) -> Claim:
-    return claim("A statement.", where="here", setting=small)(check)
+    return claim(where="here", statement="A statement.", setting=small)(check)
 
 
 def test_a_check_that_cannot_be_run_is_named() -> None:

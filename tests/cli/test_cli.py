@@ -241,8 +241,8 @@ def test_help_is_whole_at_any_width_and_speaks_no_python(columns: int, monkeypat
 def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
     file = tmp_path / "own.py"
     file.write_text(
-        'import scansnap as ss\n@ss.claim("One is positive, " * 9, where="here")\n'
-        'def one(check):\n    "Look."\n    check.positive("one", [1.0])\n'
+        'import scansnap as ss\n@ss.claim(statement="One is positive, " * 9, where="here")\n'
+        'def one(check):\n    check.positive("one", [1.0])\n'
     )
     rows = printed("verify --from", str(file), cwd=tmp_path).splitlines()[:2]
     assert max(map(len, rows)) <= 100

@@ -18,8 +18,8 @@ def evil_claim() -> Claim:
     def evil(check: Check) -> None:
         check.equal(EVIL, 1.0, 1.0, tolerance=0.1)
 
-    evil.__doc__ = EVIL
-    return claim(EVIL, where=EVIL, conditions=EVIL, correction=EVIL, setting=lambda: Setting(ss.syn_small()))(evil)
+    evil.__doc__ = f"{EVIL}\n\nConditions: {EVIL}\n\nCorrection: {EVIL}\n\nCheck: {EVIL}"
+    return claim(where=EVIL, setting=lambda: Setting(ss.syn_small()))(evil)
 
 
 def test_it_has_every_verdict_and_measurement(tmp_path: Path) -> None:

@@ -15,15 +15,18 @@ from scansnap.theory.overlap import Form
 
 
 @claim(
-    r"$\nu = \eta_Z/\eta_Y$, and $B_n(t_0)$ depends on $K$, $M$ and $\nu$ alone.",
     where="Figure 9, caption; Eqs. 130, 131",
     category="misprint",
     setting=section_6_setting,
-    correction=r"$\nu = \eta_Y/\eta_Z$, as Appendix F says; the figure's rates are equal, so that both give one",
     depends_on="K, M and the rates",
 )
 def figure_9(check: Check) -> None:
-    """Eq. 130 with nu read both ways, against Eq. 129; and B_n(t_0) for eta_Y from 1 to 8 at a fixed ratio."""
+    r"""$\nu = \eta_Z/\eta_Y$, and $B_n(t_0)$ depends on $K$, $M$ and $\nu$ alone.
+
+    Correction: $\nu = \eta_Y/\eta_Z$, as Appendix F says; the figure's rates are equal, so that both give one
+
+    Check: Eq. 130 with nu read both ways, against Eq. 129; and B_n(t_0) for eta_Y from 1 to 8 at a fixed ratio.
+    """
     arguments: dict[str, Any] = {**check.setting.sizes, "lr_y": check.setting.lr_y}
     size, classes, ratio = *check.setting.sizes.values(), check.setting.lr_y / check.setting.lr_z
     t = float(theory.scan_end(**arguments)) / 20
@@ -40,16 +43,18 @@ def figure_9(check: Check) -> None:
 
 
 @claim(
-    r"$h(t/K)$ is $(1 + o(1)) \eta_Y t/(M K)$ up to $t'_0$ and $(1 + o(1)) \ln(M \eta_Y t/K)/M$ from $t_0$ on.",
     where="Appendix F (1) and (2), with Eqs. 130 and 131",
     category="sharpened",
-    conditions="$o(1)$ as $M$ grows",
     setting=section_6_setting,
     wrong_factor=1.02,
     depends_on="K, M and the rates",
 )
 def appendix_f_orders(check: Check) -> None:
-    """h over its leading order in both phases for M from 100 to 10^12, against bounds of order 1/ln M.
+    r"""$h(t/K)$ is $(1 + o(1)) \eta_Y t/(M K)$ up to $t'_0$ and $(1 + o(1)) \ln(M \eta_Y t/K)/M$ from $t_0$ on.
+
+    Conditions: $o(1)$ as $M$ grows
+
+    Check: h over its leading order in both phases for M from 100 to 10^12, against bounds of order 1/ln M.
 
     Let y = M h, x = eta_Y t/K: Eq. 45 is e^y - 1 + (M - 1) y = M x.  Early, e^y - 1 >= y gives y <= x.  y is concave
     in x, so that y/x falls; at x = ln M, y = ln M - v has e^-v = v + (ln M + 1 - v)/M > v, so v < 0.5672.  Late,
@@ -72,20 +77,24 @@ def appendix_f_orders(check: Check) -> None:
 
 
 @claim(
-    r"For $t \gg \exp(1/\sqrt{2 \nu})/(M \eta_Y)$ $B_n$ is $\frac{1}{2} \ln \ln(M \eta_Y t/K) + \frac{1}{4} \ln(2 K "
-    r"(M-1)^2/(M^2 \nu))$.",
     where="Appendix F (3), Eq. 132",
     category="too strong",
-    conditions=r"$\nu = \eta_Y/\eta_Z$ fixed",
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=2e-4),
     wrong_factor=1.05,
-    correction=r"$\ln(M \eta_Y t/K) \gg \sqrt{\nu C_0/(2 K)}$; a time far beyond the one at which the two are equal "
-    r"is not enough, and the printed time is that one up to $K$ and $C_0$ if $\nu$ is read upside down, as in Figure "
-    r"9's caption; as $t \to \infty$ the printed $1 + o(1)$ absorbs $-\frac{1}{4} \ln C_0$, which belongs to $B_n$",
     depends_on="K, M and the rates",
 )
 def equation_132(check: Check) -> None:
-    """The expansion against B_n with C_0 = 3: a hundred times later than published, and at ten times the logarithm."""
+    r"""For $t \gg \exp(1/\sqrt{2 \nu})/(M \eta_Y)$ $B_n$ is $\frac{1}{2} \ln \ln(M \eta_Y t/K) + \frac{1}{4} \ln(2 K
+    (M-1)^2/(M^2 \nu))$.
+
+    Conditions: $\nu = \eta_Y/\eta_Z$ fixed
+
+    Correction: $\ln(M \eta_Y t/K) \gg \sqrt{\nu C_0/(2 K)}$; a time far beyond the one at which the two are equal is
+    not enough, and the printed time is that one up to $K$ and $C_0$ if $\nu$ is read upside down, as in Figure 9's
+    caption; as $t \to \infty$ the printed $1 + o(1)$ absorbs $-\frac{1}{4} \ln C_0$, which belongs to $B_n$
+
+    Check: The expansion against B_n with C_0 = 3: a hundred times later than published, and at ten times the logarithm.
+    """
     more: dict[str, Any] = {**check.setting.sizes, **check.setting.rates, "constant": 3.0}
     ratio = check.setting.lr_y / check.setting.lr_z
     unit = more["num_classes"] / (more["vocab_size"] * check.setting.lr_y)
@@ -117,18 +126,22 @@ def equation_132(check: Check) -> None:
 
 
 @claim(
-    r"From $t_0$ on $\gamma = O(K \ln(\eta_Y t/K)/(\eta_Y t))$.",
     where="Theorem 1 (b), Theorem 4, attention snapping",
     category="misprint",
-    conditions="a constant that does not depend on $M$; two is enough for the form with $M$ (Eq. 57)",
     setting=section_6_setting,
     wrong_factor=3.0,
-    correction=r"$\gamma = O(K \ln(M \eta_Y t/K)/(\eta_Y t))$, as in Lemma 9: an $M$ is lost from the logarithm, and "
-    r"at $t_0$ the printed form falls short by a factor that grows like $\ln M / \ln \ln M$",
     depends_on="K, M and the rates",
 )
 def theorem_1_b(check: Check) -> None:
-    """gamma(t_0), by Eq. 85, over both forms for M from 1,600 to 10^9; the ratios depend on M alone."""
+    r"""From $t_0$ on $\gamma = O(K \ln(\eta_Y t/K)/(\eta_Y t))$.
+
+    Conditions: a constant that does not depend on $M$; two is enough for the form with $M$ (Eq. 57)
+
+    Correction: $\gamma = O(K \ln(M \eta_Y t/K)/(\eta_Y t))$, as in Lemma 9: an $M$ is lost from the logarithm, and at
+    $t_0$ the printed form falls short by a factor that grows like $\ln M / \ln \ln M$
+
+    Check: gamma(t_0), by Eq. 85, over both forms for M from 1,600 to 10^9; the ratios depend on M alone.
+    """
     classes, rate = check.setting.classes.num_classes, check.setting.lr_y
     size = np.array([1.6e3, 1e4, 1e6, 1e9])
     arguments: dict[str, Any] = {"vocab_size": size, "num_classes": classes, "lr_y": rate}
@@ -142,19 +155,23 @@ def theorem_1_b(check: Check) -> None:
 
 
 @claim(
-    r"Late $B_n$ is $\Theta(\ln \ln(M \eta_Z \nu t/K) - \ln(\nu/K))$.",
     where="Appendix F (3), Eq. 133",
     category="sharpened",
-    conditions=r"$\nu = \eta_Y/\eta_Z$ fixed, as printed, and $t \to \infty$",
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=2e-4),
     wrong_factor=1.1,
-    correction=r"$\frac{1}{2} \ln \ln(M \eta_Y t/K) - \frac{1}{4} \ln(\nu/(2K)) - \frac{1}{4} \ln C_0$: half the "
-    r"weight of $\ln \nu$; the printed form is not uniform in $\nu$ and may be negative where $B_n$ is positive, so "
-    r"(a) and (b), which compare values of $\nu$, rest on Eq. 129",
     depends_on="K, M and the rates",
 )
 def equation_133(check: Check) -> None:
-    """B_n over the printed form at 10^(10^50) steps; signs from twice the logarithm of equal terms on, C_0 = 3."""
+    r"""Late $B_n$ is $\Theta(\ln \ln(M \eta_Z \nu t/K) - \ln(\nu/K))$.
+
+    Conditions: $\nu = \eta_Y/\eta_Z$ fixed, as printed, and $t \to \infty$
+
+    Correction: $\frac{1}{2} \ln \ln(M \eta_Y t/K) - \frac{1}{4} \ln(\nu/(2K)) - \frac{1}{4} \ln C_0$: half the weight
+    of $\ln \nu$; the printed form is not uniform in $\nu$ and may be negative where $B_n$ is positive, so (a) and (b),
+    which compare values of $\nu$, rest on Eq. 129
+
+    Check: B_n over the printed form at 10^(10^50) steps; signs from twice the logarithm of equal terms on, C_0 = 3.
+    """
     more: dict[str, Any] = {**check.setting.sizes, **check.setting.rates, "constant": 3.0}
     classes, ratio = more["num_classes"], check.setting.lr_y / check.setting.lr_z
     unit = classes / (more["vocab_size"] * check.setting.lr_y)

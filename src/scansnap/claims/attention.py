@@ -52,21 +52,25 @@ PUBLISHED_RUN: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 128, "d
 
 
 @claim(
-    "Distinct tokens gain attention at all times, and a single common token loses it.",
     where="Theorem 2, Eqs. 97 to 100",
     category="too strong",
-    conditions=r"Assumption 2, modified gradient, $T \to \infty$; $\eta_Y \gg \eta_Z$, read as the leading order in "
-    r"$\eta_Z/\eta_Y$; to gain is $dz/dt > 0$, of the logit and not of the share",
     wrong_factor=-1.0,
-    correction=r"under the modified gradient at a finite $\eta_Y/\eta_Z$ a distinct token gains until $M h(t/K)$ is "
-    r"$\sqrt{\eta_Y/\eta_Z}$ times a number that depends on the classes alone (theory.first_fall): the decoder lags "
-    "behind attention; true SGD has no such law, and a token may fall sooner or later",
     needs=("a distinct token", "common tokens", "no positions"),
     assumes=("weak_overlap", "no_vanishing_overlap", "independent_classes", "fast_decoder"),
 )
 def theorem_2(check: Check) -> None:
-    """Signs of dz/dt at 28 times from 1 to 10^9 steps; when a token first falls in two unequal classes; signs of z
-    after sampled training with finite T and momentum."""
+    r"""Distinct tokens gain attention at all times, and a single common token loses it.
+
+    Conditions: Assumption 2, modified gradient, $T \to \infty$; $\eta_Y \gg \eta_Z$, read as the leading order in
+    $\eta_Z/\eta_Y$; to gain is $dz/dt > 0$, of the logit and not of the share
+
+    Correction: under the modified gradient at a finite $\eta_Y/\eta_Z$ a distinct token gains until $M h(t/K)$ is
+    $\sqrt{\eta_Y/\eta_Z}$ times a number that depends on the classes alone (theory.first_fall): the decoder lags behind
+    attention; true SGD has no such law, and a token may fall sooner or later
+
+    Check: Signs of dz/dt at 28 times from 1 to 10^9 steps; when a token first falls in two unequal classes; signs of z
+    after sampled training with finite T and momentum.
+    """
     classes = check.setting.classes
     for gradient, role in GRADIENT_ROLES:
         gain, loss, _ = _velocities(check, classes, gradient)
@@ -125,17 +129,20 @@ def symmetric_setting() -> Setting:
 
 
 @claim(
-    "With symmetric classes of one query all common tokens lose attention.",
     where="Corollary 2, Eqs. 101 to 107",
     category="holds",
-    conditions="Assumption 2, one query, matching distinct tokens, common tokens of equal probability, $Z(0) = 0$",
     setting=symmetric_setting,
     wrong_factor=-1.0,
     needs=("several classes", "common tokens", "one query", "symmetric classes"),
     assumes=("weak_overlap", "no_vanishing_overlap", "fast_decoder"),
 )
 def corollary_2(check: Check) -> None:
-    """Signs of dz/dt along flows; then with two queries, and with common tokens of unequal probability."""
+    """With symmetric classes of one query all common tokens lose attention.
+
+    Conditions: Assumption 2, one query, matching distinct tokens, common tokens of equal probability, $Z(0) = 0$
+
+    Check: Signs of dz/dt along flows; then with two queries, and with common tokens of unequal probability.
+    """
     classes = check.setting.classes
     lines = {}
     for gradient, role in GRADIENT_ROLES:
@@ -189,19 +196,23 @@ def dominant_column(classes: SequenceClasses) -> int:
 
 
 @claim(
-    r"One growth factor gives all distinct tokens of a class: $r(t) = r(0) \chi(t)$; the dominant token's $f$ grows.",
     where="Theorem 3, Eqs. 11 and 108 to 114",
     category="too strong",
-    conditions=r"to leading order in $\eta_Z/\eta_Y$; Eq. 98, which the modified gradient with attention fixed implies",
     wrong_factor=1.05,
-    correction=r"at a finite $\eta_Y/\eta_Z$ up to a time that grows with it, as for Theorem 2; later the less "
-    "probable token may catch up with the dominant one",
     needs=("distinct tokens", "common tokens", "no positions"),
     assumes=("fast_decoder", "independent_classes"),
 )
 def theorem_3(check: Check) -> None:
-    """The identity along flows from 1 to 10^9 steps: both decoder gradients, eta_Y/eta_Z from 1000 down to 1, which are
-    the claim's own; for two unequal classes too, and there the order of two distinct tokens."""
+    r"""One growth factor gives all distinct tokens of a class: $r(t) = r(0) \chi(t)$; the dominant token's $f$ grows.
+
+    Conditions: to leading order in $\eta_Z/\eta_Y$; Eq. 98, which the modified gradient with attention fixed implies
+
+    Correction: at a finite $\eta_Y/\eta_Z$ up to a time that grows with it, as for Theorem 2; later the less probable
+    token may catch up with the dominant one
+
+    Check: The identity along flows from 1 to 10^9 steps: both decoder gradients, eta_Y/eta_Z from 1000 down to 1, which
+    are the claim's own; for two unequal classes too, and there the order of two distinct tokens.
+    """
     classes, rate = check.setting.classes, check.setting.lr_y
     worst: dict[str, list[float]] = {}
     for gradient, _ in GRADIENT_ROLES:
@@ -250,19 +261,22 @@ def _check_unequal_race(check: Check) -> None:
 
 
 @claim(
-    r"$\exp(2 f(0)^2 B_n) \le \chi \le \exp(2 B_n)$ for the dominant token, $B_n = \eta_Z \int \xi_n$.",
     where="Theorem 3, Eqs. 12 and 115 to 117",
     category="error",
-    conditions="those of Theorem 3; time in steps of batch 1",
     wrong_factor=1.5,
-    correction=r"$\exp(2 f(0)^2 P(n) B_n) \le \chi \le \exp(2 P(n) B_n)$ with $B_n = \eta_Z \int \xi_{nl}$: per step "
-    r"class $n$ is drawn with probability $P(n)$, and the drive is the dominant token's own, which falls short of "
-    r"$\xi_n$ by as much as attention has moved; it then holds at any rates while $\xi_{nl} \ge 0$ and $f \ge f(0)$",
     needs=("several classes", "distinct tokens", "common tokens"),
     assumes=("fast_decoder",),
 )
 def equation_12(check: Check) -> None:
-    """Drives measured along flows and integrated over 1 to 10^9 steps; eta_Y/eta_Z of the setting, then 1.
+    r"""$\exp(2 f(0)^2 B_n) \le \chi \le \exp(2 B_n)$ for the dominant token, $B_n = \eta_Z \int \xi_n$.
+
+    Conditions: those of Theorem 3; time in steps of batch 1
+
+    Correction: $\exp(2 f(0)^2 P(n) B_n) \le \chi \le \exp(2 P(n) B_n)$ with $B_n = \eta_Z \int \xi_{nl}$: per step
+    class $n$ is drawn with probability $P(n)$, and the drive is the dominant token's own, which falls short of $\xi_n$
+    by as much as attention has moved; it then holds at any rates while $\xi_{nl} \ge 0$ and $f \ge f(0)$
+
+    Check: Drives measured along flows and integrated over 1 to 10^9 steps; eta_Y/eta_Z of the setting, then 1.
 
     Both bounds come from ln chi = 2 P(n) eta_Z int f^2 xi_nl with f(0) <= f <= 1.  The upper one is as loose as 1/f^2.
     """
@@ -306,15 +320,14 @@ def _bounded_growth(
     return growth[late], exact[late], logs
 
 
-@claim(
-    r"The relative gain of the dominant token grows at the rate $r(0) \exp(2 (z - z(0))) \dot z$.",
-    where="Theorem 3, Eq. 112",
-    category="misprint",
-    correction="there is a factor 2, from differentiating Eq. 111",
-    depends_on="nothing",
-)
+@claim(where="Theorem 3, Eq. 112", category="misprint", depends_on="nothing")
 def equation_112(check: Check) -> None:
-    """dr/dt of Eq. 111 by central differences, for a logit that grows like ln(1 + t)."""
+    r"""The relative gain of the dominant token grows at the rate $r(0) \exp(2 (z - z(0))) \dot z$.
+
+    Correction: there is a factor 2, from differentiating Eq. 111
+
+    Check: dr/dt of Eq. 111 by central differences, for a logit that grows like ln(1 + t).
+    """
     t, step = np.linspace(0.1, 5, 50), 1e-5
     initial = float(theory.relative_gain(0.4, 0.1))
 

@@ -94,6 +94,11 @@ def installed_claims() -> dict[str, Claim]:
     return collect_from_papers("claims", _claims_by_id, installed_papers(), own_claims())
 
 
+def all_claims() -> list[Claim]:
+    """The claims that `verify` finds by name: the paper's, then those of other papers and of installed ones."""
+    return list(by_id([*own_claims().values(), *installed_claims().values()]).values())
+
+
 def _claims_by_id(module: ModuleType) -> dict[str, Claim]:
     return by_id(claims_of(module))
 

@@ -31,6 +31,14 @@ from scansnap.validation.checks import numbers
 Role = Literal["assumed", "beyond", "corrected", "contrast"]
 Comparison = Literal["equal", "at most", "at least", "positive"]
 
+DEVIATIONS: dict[Comparison, str] = {
+    "equal": "relative error",
+    "at most": "share of the bound",
+    "at least": "share of the bound",
+    "positive": "share of wrong signs",
+}
+"""What the deviation of each comparison is."""
+
 ROLES: dict[Role, str] = {
     "assumed": "under the assumptions of its proof",
     "beyond": "where an assumption is dropped",
@@ -129,11 +137,16 @@ class Measurement:
     role: Role
     predicted: float
     measured: float
-    deviation: float  # relative error; for bounds the share of the bound used up; for signs the share that is wrong
+    deviation: float  # `deviation_is` says what it is
     allowed: float
     holds: bool
     notices: bool  # it holds, and with the prediction wrong on purpose it does not
-    kind: Comparison  # says what the deviation is
+    kind: Comparison
+
+    @property
+    def deviation_is(self) -> str:
+        """What the deviation is: a relative error, the share of a bound that is used up, or of wrong signs."""
+        return DEVIATIONS[self.kind]
 
     @property
     def predicted_text(self) -> str:

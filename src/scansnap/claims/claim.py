@@ -1,22 +1,30 @@
 """A claim: a statement, and a check that compares it with exact dynamics.
 
-    @claim("The loss falls at every step.", where="my notes", wrong_factor=-1.0)
+    @claim(where="my notes", wrong_factor=-1.0)
     def falling_loss(check: Check) -> None:
+        '''The loss falls at every step.
+
+        Conditions: rates of at most 1
+
+        Check: Ten expected updates.
+        '''
         classes, lr_y, lr_z = check.setting.classes, check.setting.lr_y, check.setting.lr_z
         loss = train(classes, lr_y=lr_y, lr_z=lr_z, steps=10, batch_size=None)["loss"].values[0]
         check.positive("decrease of the loss", -np.diff(loss))
 
-The paper's claims are made in the same way.  Every check can fail: each measurement that decides notices a prediction
-that is wrong by `wrong_factor` (for signs, by a flipped sign).  The tests show this for each row of the paper's claims.
+The docstring states the claim (`docstring.py`).  The paper's claims are made in the same way.  Every check can fail:
+each measurement that decides notices a prediction that is wrong by `wrong_factor` (for signs, by a flipped sign).  The
+tests show this for each row of the paper's claims.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 
@@ -30,6 +38,7 @@ from scansnap.claims.check import (
     assumed_setting,
     classes_in_words,
 )
+from scansnap.claims.docstring import read_docstring
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, number_text, unknown
 from scansnap.runtime.formulas import readable
@@ -39,6 +48,9 @@ from scansnap.theory.assumptions import AssumptionId
 from scansnap.validation.argument_types import ArgumentType, SequenceType
 from scansnap.validation.user_code import is_own
 from scansnap.validation.validate import validated
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 NAMES = SequenceType(ArgumentType())
 VerdictWord = Literal["holds", "holds under its assumptions only", "fails", "assumptions not met", "does not apply"]
@@ -65,6 +77,9 @@ CATEGORIES = {
 
 NAME_WIDTH = 19
 """Characters of a claim's name in a row of a table: those of the paper fit."""
+
+LEADING_FIELDS = ("predicted", "measured", "deviation", "deviation_is")
+"""What a verdict's JSON has of its leading measurement."""
 
 HOLDS: Final = "holds"
 ASSUMED_ONLY: Final = "holds under its assumptions only"
@@ -121,12 +136,12 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
 class Claim:
     """A statement, its conditions and its check; made by the decorator `claim`, which explains the fields.
 
-    >>> @ss.claim("One is positive.", where="my notes")
+    >>> @ss.claim(where="my notes")
     ... def one_is_positive(check: ss.Check) -> None:
-    ...     "That it is."
+    ...     "One is positive."
     ...     check.positive("one", [1.0])
-    >>> one_is_positive.id
-    'one_is_positive'
+    >>> one_is_positive.id, one_is_positive.statement
+    ('one_is_positive', 'One is positive.')
     """
 
     id: str
@@ -137,6 +152,7 @@ class Claim:
     setting: Callable[[], Setting]
     wrong_factor: float
     correction: str
+    how: str  # how it is checked
     needs: tuple[str, ...]
     assumes: tuple[AssumptionId, ...]
     depends_on: str
@@ -156,14 +172,17 @@ class Claim:
                     raise unknown(kind, name, allowed)
 
     @property
-    def how(self) -> str:
-        """How the claim is checked: the first paragraph of its docstring; a derivation may follow there."""
-        return " ".join((self.check.__doc__ or "").split("\n\n")[0].split())
-
-    @property
     def note(self) -> str:
         """What to tell users who check the claim on their own classes, if it is not, or not only, about them."""
         return DEPENDS[self.depends_on]
+
+    def row(self, width: int = NAME_WIDTH) -> str:
+        """One line of a list: the id in `width` characters, the place, and the statement."""
+        return f"{self.id:{width}} {self.where}: {readable(self.statement)}"
+
+    def as_dict(self) -> dict[str, str]:
+        """Id, statement and place, for JSON; a verdict adds what was found."""
+        return {"id": self.id, "statement": readable(self.statement), "where": self.where}
 
     def run(
         self, setting: Setting | None = None, *, seed: int = 0, on_measurement: Callable[[str], None] | None = None
@@ -317,7 +336,8 @@ class Verdict:
                 yield (
                     f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
                     f"predicted {measurement.predicted_text}, measured {measurement.measured_text}, "
-                    f"deviation {number_text(measurement.deviation, '.2g')} (allowed {measurement.allowed:.2g})"
+                    f"{measurement.deviation_is} {number_text(measurement.deviation, '.2g')} "
+                    f"(allowed {measurement.allowed:.2g})"
                 )
 
     def _assumption_lines(self) -> list[str]:
@@ -335,18 +355,18 @@ class Verdict:
         """Plain data, for JSON."""
         leading = self.leading
         return {
-            "id": self.id,
-            "statement": readable(self.claim.statement),
-            "where": self.claim.where,
+            **self.claim.as_dict(),
             "conditions": readable(self.claim.conditions),
-            **{name: _finite(getattr(leading, name, None)) for name in ("predicted", "measured", "deviation")},
+            **{name: _finite(getattr(leading, name, None)) for name in LEADING_FIELDS},
             "verdict": self.verdict,
             "category": self.claim.category,
             "correction": readable(self.claim.correction) or None,
             "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
             "measurements": [
-                {name: _finite(value) for name, value in vars(measurement).items()} for measurement in self.measurements
+                {name: _finite(value) for name, value in vars(measurement).items()}
+                | {"deviation_is": measurement.deviation_is}
+                for measurement in self.measurements
             ],
             "unmet_assumptions": list(self.unmet),
             "setting": {
@@ -374,42 +394,57 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _refuse_texts(make: Callable[P, T]) -> Callable[P, T]:
+    """Refuse texts as arguments, which is how claims were made before their docstrings stated them."""
+
+    @functools.wraps(make)
+    def refuse_texts(*texts: P.args, **options: P.kwargs) -> T:
+        if texts or {"conditions", "correction"} & options.keys():
+            raise InputError(
+                "a claim is its docstring: write @claim(where=...), the statement as the docstring's first paragraph, "
+                "and how it is checked, conditions and correction in paragraphs 'Check:', 'Conditions:', 'Correction:'."
+            )
+        return make(*texts, **options)
+
+    return refuse_texts
+
+
+@_refuse_texts
 @validated
 def claim(
-    statement: str,
     *,
     where: str,
     category: str = "added",
-    conditions: str = "none",
+    statement: str | None = None,
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
-    correction: str = "",
     needs: Annotated[tuple[str, ...], NAMES] = (),
     assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
     depends_on: str = "the classes",
 ) -> Callable[[Callable[[Check], None]], Claim]:
-    """Turn a check function into a claim.  Its name is the claim's id; its docstring says how the claim is checked.
+    """Turn a check function into a claim.  Its name is the claim's id, and its docstring states the claim.
+
+    The docstring's first paragraph is the statement.  Paragraphs that begin with `Conditions:` (what it assumes),
+    `Correction:` (how it should read, where it fails as stated) and `Check:` (how it is checked) may follow; all others
+    are free, for the derivation.  Mathematics is written as eta_Y >> eta_Z, or in LaTeX between dollar signs, which
+    pages typeset; backslashes need a raw docstring.
 
     The function compares predictions with measurements through the `Check` that it is called with, and may set the
     check's `curve` for the picture.  Where the claim says nothing about the classes it raises an `InputError`.
 
     Parameters
     ----------
-    statement : str
-        What the claim says; mathematics as eta_Y >> eta_Z, or in LaTeX between dollar signs, which pages typeset.
     where : str
         Where it is stated.
     category : str
         How the paper's statement fares: "misprint", "error", "too strong", "sharpened", "holds", "holds under its
         assumptions" or "fails under true SGD"; "added" for a statement of your own.
-    conditions : str
-        What it assumes, in words.
+    statement : str
+        The statement, if it is computed and the docstring cannot have it.
     setting : callable
         Makes the setting in which it is checked; by default one that meets all of the paper's assumptions.
     wrong_factor : float
         An error in the predictions, as a factor, that the check must notice; negative for claims about signs.
-    correction : str
-        How it should read, where it fails as stated.
     needs : tuple of str
         What classes must have for it to say anything about them: names in `NEEDS`.
     assumes : tuple of str
@@ -419,28 +454,31 @@ def claim(
 
     Examples
     --------
-    >>> @ss.claim("One is positive.", where="my notes")
+    >>> @ss.claim(where="my notes")
     ... def one_is_positive(check: ss.Check) -> None:
-    ...     "That it is."
+    ...     "One is positive."
     ...     check.positive("one", [1.0])
     >>> ss.verify(claims=[one_is_positive])[0].verdict
     'holds'
     """
 
     def make(check: Callable[[Check], None]) -> Claim:
+        name = getattr(check, "__name__", "")
+        texts = read_docstring(name, check.__doc__, statement=statement)
         return Claim(
-            getattr(check, "__name__", ""),
-            statement,
-            where,
-            conditions,
-            check,
-            setting,
-            wrong_factor,
-            correction,
-            needs,
-            assumes,
-            depends_on,
-            category,
+            id=name,
+            statement=texts["Statement"],
+            where=where,
+            conditions=texts["Conditions"] or "none",
+            check=check,
+            setting=setting,
+            wrong_factor=wrong_factor,
+            correction=texts["Correction"],
+            how=texts["Check"],
+            needs=needs,
+            assumes=assumes,
+            depends_on=depends_on,
+            category=category,
         )
 
     return make

@@ -16,11 +16,8 @@ from scansnap.theory.reduced_dynamics import DecoderGradient
 
 
 @claim(
-    r"The gradient sent back is $\gamma (\iota_n f_n - \sum_{n'} \beta_{nn'} f_{n'})$, $\beta$ near $E'$, and the "
-    r"drive $\xi_n$ is positive.",
     where="Theorem 1, Eqs. 9 and 81 to 90",
     category="fails under true SGD",
-    conditions=r"Assumption 2, modified gradient, attention fixed, $M^{-0.99} \ll \eta_Y < 1$, $t \gg K^2$",
     needs=("several classes",),
     assumes=(
         "weak_overlap",
@@ -32,7 +29,13 @@ from scansnap.theory.reduced_dynamics import DecoderGradient
     ),
 )
 def theorem_1(check: Check) -> None:
-    """gamma, beta and xi read off the states of flows with attention fixed, from 100 to 10^9 steps."""
+    r"""The gradient sent back is $\gamma (\iota_n f_n - \sum_{n'} \beta_{nn'} f_{n'})$, $\beta$ near $E'$, and the
+    drive $\xi_n$ is positive.
+
+    Conditions: Assumption 2, modified gradient, attention fixed, $M^{-0.99} \ll \eta_Y < 1$, $t \gg K^2$
+
+    Check: gamma, beta and xi read off the states of flows with attention fixed, from 100 to 10^9 steps.
+    """
     classes = check.setting.classes
     times = np.geomspace(100, 1e9, 15)
     e = theory.overlaps(theory.directions(check.setting.probs))
@@ -56,15 +59,15 @@ def theorem_1(check: Check) -> None:
 
 
 @claim(
-    r"After $N$ sampled steps $Y = F (I - E')(I + \Theta) \bar W$.",
-    where="Theorem 5, Eq. 70",
-    category="fails under true SGD",
-    conditions="modified gradient, attention fixed, $Y(0) = 0$",
-    wrong_factor=1.0001,
-    assumes=("independent_classes",),
+    where="Theorem 5, Eq. 70", category="fails under true SGD", wrong_factor=1.0001, assumes=("independent_classes",)
 )
 def theorem_5(check: Check) -> None:
-    """Ten runs of 1,000 batch-1 steps.  W is matched with (M - 1) h*(N_n) zeta_n for whole N_n that add up to N."""
+    r"""After $N$ sampled steps $Y = F (I - E')(I + \Theta) \bar W$.
+
+    Conditions: modified gradient, attention fixed, $Y(0) = 0$
+
+    Check: Ten runs of 1,000 batch-1 steps. W is matched with (M - 1) h*(N_n) zeta_n for whole N_n that add up to N.
+    """
     steps = 1000
     classes, f = check.setting.classes, theory.directions(check.setting.probs)
     logits = f @ sampled_decoder(check, runs=10, steps=steps)
@@ -88,15 +91,18 @@ def theorem_5(check: Check) -> None:
 
 
 @claim(
-    r"The residual is $(M-1)/(M-1+\exp(M h)) \zeta_n$, and $\lvert e_n - \alpha_n\rvert \le \epsilon$ after "
-    r"$O(K/(\epsilon \eta_Y) \ln(M/\epsilon))$ steps.",
     where="Corollary 1, the residual, Eqs. 71 to 73",
     category="sharpened",
-    conditions="modified gradient, attention fixed",
     assumes=("uniform_classes", "independent_classes", "decoder_rate"),
 )
 def corollary_1(check: Check) -> None:
-    """|e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4."""
+    r"""The residual is $(M-1)/(M-1+\exp(M h)) \zeta_n$, and $\lvert e_n - \alpha_n\rvert \le \epsilon$ after
+    $O(K/(\epsilon \eta_Y) \ln(M/\epsilon))$ steps.
+
+    Conditions: modified gradient, attention fixed
+
+    Check: |e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4.
+    """
     classes = check.setting.classes
     arguments: dict[str, Any] = {**check.setting.sizes, "lr_y": check.setting.lr_y}
     eps = np.array([0.1, 0.01, 1e-4])
@@ -118,20 +124,21 @@ def corollary_1(check: Check) -> None:
 
 
 @claim(
-    r"Under true SGD with equal overlaps $\rho$, $w_n = (1 - \rho)(M-1) h^*(N/K) \zeta_n$: a rate smaller by $1 - "
-    r"\rho$.",
-    where="Remark 1, Eqs. 40 to 43",
-    category="error",
-    conditions="true SGD, attention fixed, equal overlaps",
-    correction=r"the $\zeta_n$ of $K < M$ classes do not add up to zero: the own logit starts at $1 - \rho "
-    "(K-1)/(M-1)$ of its rate without overlaps, and for few classes in many tokens is $(M-1) h(N/K)$ all along, "
-    r"without $1 - \rho$; the overlap raises all next tokens together (theory.symmetric_flow with lr_z = 0); for $K = "
-    r"M$ the rate is $(1 - \rho) \eta_Y$, as the remark concludes, but $h$ at that rate is not $1 - \rho$ times $h$, "
-    "as Eq. 43 has it",
-    needs=("several classes", "common tokens", "symmetric classes"),
+    where="Remark 1, Eqs. 40 to 43", category="error", needs=("several classes", "common tokens", "symmetric classes")
 )
 def remark_1(check: Check) -> None:
-    """Logits along the true flow with attention fixed, from 10 to 10^6 steps."""
+    r"""Under true SGD with equal overlaps $\rho$, $w_n = (1 - \rho)(M-1) h^*(N/K) \zeta_n$: a rate smaller by $1 -
+    \rho$.
+
+    Conditions: true SGD, attention fixed, equal overlaps
+
+    Correction: the $\zeta_n$ of $K < M$ classes do not add up to zero: the own logit starts at $1 - \rho (K-1)/(M-1)$
+    of its rate without overlaps, and for few classes in many tokens is $(M-1) h(N/K)$ all along, without $1 - \rho$;
+    the overlap raises all next tokens together (theory.symmetric_flow with lr_z = 0); for $K = M$ the rate is $(1 -
+    \rho) \eta_Y$, as the remark concludes, but $h$ at that rate is not $1 - \rho$ times $h$, as Eq. 43 has it
+
+    Check: Logits along the true flow with attention fixed, from 10 to 10^6 steps.
+    """
     classes = check.setting.classes
     times = np.geomspace(10, 1e6, 11)
     states, result = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0)
@@ -171,18 +178,22 @@ def weak_setting() -> Setting:
 
 
 @claim(
-    "With equal overlaps Theorem 1 still holds under true SGD, with a smaller effective learning rate.",
     where="Section 4, after Theorem 1",
     category="fails under true SGD",
-    conditions="true SGD, attention fixed, equal overlaps",
     setting=weak_setting,
     wrong_factor=1.1,
-    correction=r"$\beta$ does not depend on the rate, and under true SGD it starts at $1/M$ and not at $E'$: the "
-    "drive is that of the symmetric equations (theory.symmetric_flow with lr_z = 0)",
     needs=("several classes", "a distinct token", "common tokens", "symmetric classes"),
 )
 def effective_rate(check: Check) -> None:
-    """beta of the true flow with attention fixed, 10 to 10^6 steps, for overlaps as weak as lambda_1 = 0.034."""
+    r"""With equal overlaps Theorem 1 still holds under true SGD, with a smaller effective learning rate.
+
+    Conditions: true SGD, attention fixed, equal overlaps
+
+    Correction: $\beta$ does not depend on the rate, and under true SGD it starts at $1/M$ and not at $E'$: the drive is
+    that of the symmetric equations (theory.symmetric_flow with lr_z = 0)
+
+    Check: beta of the true flow with attention fixed, 10 to 10^6 steps, for overlaps as weak as lambda_1 = 0.034.
+    """
     classes = check.setting.classes
     times = np.geomspace(10, 1e6, 11)
     states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0)

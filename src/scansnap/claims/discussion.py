@@ -21,15 +21,17 @@ from scansnap.runtime.errors import InputError
 
 
 @claim(
-    "The analysis extends to standard LayerNorm: subtracting the mean does not change the results much.",
     where="Section 3, normalization",
     category="holds under its assumptions",
-    conditions=r"$M \gg 100$",
     setting=lambda: Setting(synthetic(num_query=2, next_per_query=1), lr_y=1.0, lr_z=1.0),
     wrong_factor=1.5,
 )
 def layer_norm(check: Check) -> None:
-    """Z after 1,000 steps of flows with both normalizations, at M of the classes, 1,000, 3,000 and 10,000.
+    r"""The analysis extends to standard LayerNorm: subtracting the mean does not change the results much.
+
+    Conditions: $M \gg 100$
+
+    Check: Z after 1,000 steps of flows with both normalizations, at M of the classes, 1,000, 3,000 and 10,000.
 
     The mean of c_n over the vocabulary is 1/M: overlaps change by O(1/M) (`theory.layer_overlaps`), and Z with them.
     """
@@ -67,19 +69,23 @@ FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
 
 
 @claim(
-    "Even if ten contextual tokens are relevant, attention may pick only one or two to combine first.",
     where="Section 7, multi-layer cases",
     category="too strong",
-    conditions="Syn-Medium as published: SGD with momentum, batch 128, $T = 128$, 100 iterations, random start",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=1.0, lr_z=1.0),
     wrong_factor=3.0,
-    correction=r"at the published rates with $\eta_Y = \eta_Z \le 3$ attention spreads over the equivalent of five to "
-    r"seven of the ten tokens ($e$ to its entropy; 4.7 to 8.1 over all published ratios); it is on two or fewer at a "
-    "hundred times the middle rate.  Which token leads is as the sentence says",
     needs=("distinct tokens everywhere", "no positions"),
 )
 def few_tokens(check: Check) -> None:
-    """e^entropy of attention on distinct tokens after 100 published updates, 20 seeds, at six rates eta_Y = eta_Z."""
+    r"""Even if ten contextual tokens are relevant, attention may pick only one or two to combine first.
+
+    Conditions: Syn-Medium as published: SGD with momentum, batch 128, $T = 128$, 100 iterations, random start
+
+    Correction: at the published rates with $\eta_Y = \eta_Z \le 3$ attention spreads over the equivalent of five to
+    seven of the ten tokens ($e$ to its entropy; 4.7 to 8.1 over all published ratios); it is on two or fewer at a
+    hundred times the middle rate.  Which token leads is as the sentence says
+
+    Check: e^entropy of attention on distinct tokens after 100 published updates, 20 seeds, at six rates eta_Y = eta_Z.
+    """
     options: dict[str, Any] = {**PUBLISHED, "init": "uniform", "seeds": check.seeds(20)}
     rates = [{name: factor * rate for name, rate in check.setting.rates.items()} for factor in FACTORS]
     entropies = [trained(check.setting.classes, "entropy", **rate, **options) for rate in rates]
@@ -102,10 +108,8 @@ MAX_SEEN_SHARE = 0.02
 
 
 @claim(
-    "A large data set suppresses spurious tokens, which a small one makes look distinct; so may prior knowledge.",
     where="Section 9",
     category="sharpened",
-    conditions="$N$ beyond the size at which most common tokens have been seen once",
     setting=lambda: Setting(
         synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10), lr_y=1.0, lr_z=1.0
     ),
@@ -113,7 +117,11 @@ MAX_SEEN_SHARE = 0.02
     needs=("several classes", "common tokens", "no positions"),
 )
 def spurious_tokens(check: Check) -> None:
-    """Attention on spurious tokens in sets of 1 to 256 sequences of T = 9: counted, before training and after it.
+    """A large data set suppresses spurious tokens, which a small one makes look distinct; so may prior knowledge.
+
+    Conditions: $N$ beyond the size at which most common tokens have been seen once
+
+    Check: Attention on spurious tokens in sets of 1 to 256 sequences of T = 9: counted, before training and after it.
 
     `theory.spurious_share` counts it before training: it rises while tokens are seen for the first time, and falls like
     (1 - P(k) (1 - (1 - P(l|k))^(T-1)))^N in the end, exponentially in N.
@@ -169,16 +177,19 @@ def look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.
 
 
 @claim(
-    "Attention is a learnable TF-IDF: tokens of many classes lose weight, frequent tokens of one class gain it.",
     where="the authors' slides",
     category="holds under its assumptions",
-    conditions="Syn-Small as published: SGD with momentum, batch 128, $T = 128$, 100 iterations",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
     needs=("distinct tokens everywhere", "common tokens", "no positions"),
 )
 def tf_idf(check: Check) -> None:
-    """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""
+    """Attention is a learnable TF-IDF: tokens of many classes lose weight, frequent tokens of one class gain it.
+
+    Conditions: Syn-Small as published: SGD with momentum, batch 128, $T = 128$, 100 iterations
+
+    Check: Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount.
+    """
     classes = check.setting.classes
     options: dict[str, Any] = {**check.setting.rates, **PUBLISHED, "seeds": check.seeds(20), "progress": False}
     recorded = one_head(train(classes, **options, record_every=10, record=("attention",)))["attention"]

@@ -44,16 +44,20 @@ MAX_DENSE_TOKENS = 400
 
 
 @claim(
-    "Several heads are one head with several starts at the same time.",
     where="Section 3, objective",
     category="too strong",
-    conditions="true SGD, heads normalized one by one whose logits add; equal heads for the law",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=0.5, lr_z=0.3),
-    correction=r"heads share the residual: $H$ heads that start equal are one head with the rates $H \eta_Y$ and "
-    r"$\eta_Z/H$",
 )
 def heads_as_one(check: Check) -> None:
-    """z of two and of four heads from zero along flows up to 10^5 steps, against one head at both pairs of rates."""
+    r"""Several heads are one head with several starts at the same time.
+
+    Conditions: true SGD, heads normalized one by one whose logits add; equal heads for the law
+
+    Correction: heads share the residual: $H$ heads that start equal are one head with the rates $H \eta_Y$ and
+    $\eta_Z/H$
+
+    Check: z of two and of four heads from zero along flows up to 10^5 steps, against one head at both pairs of rates.
+    """
     classes, lr_y, lr_z = check.setting.classes, check.setting.lr_y, check.setting.lr_z
     alone = flow_logits(classes, times=TIMES, lr_y=lr_y, lr_z=lr_z).values
     moves_most = int(np.abs(alone[-1]).argmax())
@@ -78,17 +82,20 @@ def _entry(logits: FloatArray, index: int) -> FloatArray:
 
 
 @claim(
-    r"The initial value is a prior: the token with the largest $P(l|n) \exp(z(0))$ wins, so that heads that start "
-    "apart combine different tokens.",
     where="Section 5, initial value as prior; Theorem 3",
     category="holds under its assumptions",
-    conditions=r"$Y(0) = 0$; $Z(0)$ uniform in $\pm4/\sqrt{M}$",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
     needs=("distinct tokens", "no positions"),
 )
 def heads_prior(check: Check) -> None:
-    """The winner among the first class's distinct tokens in 40 heads: flows, sampled training, and Y(0) random."""
+    r"""The initial value is a prior: the token with the largest $P(l|n) \exp(z(0))$ wins, so that heads that start
+    apart combine different tokens.
+
+    Conditions: $Y(0) = 0$; $Z(0)$ uniform in $\pm4/\sqrt{M}$
+
+    Check: The winner among the first class's distinct tokens in 40 heads: flows, sampled training, and Y(0) random.
+    """
     classes = check.setting.classes
     size, rng = classes.vocab_size, check.rng()
     if size > MAX_DENSE_TOKENS:
@@ -139,15 +146,19 @@ def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
 
 
 @claim(
-    r"A bias by relative position is a prior on contextual tokens: $\exp(z + z_0) = \exp(z) \exp(z_0)$.",
     where="Section 7, positional encoding",
     category="holds under its assumptions",
-    conditions=r"fixed bias, $T \to \infty$",
     setting=lambda: Setting(near_distinct(), lr_y=1.0, lr_z=0.5),
     needs=("positions",),
 )
 def positional_prior(check: Check) -> None:
-    """Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned bias."""
+    r"""A bias by relative position is a prior on contextual tokens: $\exp(z + z_0) = \exp(z) \exp(z_0)$.
+
+    Conditions: fixed bias, $T \to \infty$
+
+    Check: Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned
+    bias.
+    """
     classes = check.setting.classes
     rates: dict[str, Any] = {**check.setting.rates, "progress": False}
     distance = np.arange(classes.num_buckets) + 1.0
@@ -248,22 +259,26 @@ def _fixed_decoders(setting: Setting, v: FloatArray) -> list[FloatArray]:
 
 
 @claim(
-    r"With a residual connection $\beta_{nn'}$ is $f_n \cdot f_{n'} + 1[\psi(n) = \psi(n')]$: much larger within a "
-    "query.",
     where="Section 7, residue connection",
     category="error",
-    conditions=r"modified gradient, $\eta_Y \gg \eta_Z$, $T \to \infty$",
     setting=residual_setting,
     needs=("interacting queries",),
     wrong_factor=1.1,
-    correction=r"$\beta_{nn'}$ is entry $nn'$ of $I - (V^T V)^{-1}$ with $v_n = \mathrm{LN}(f_n + e_m)$, and $v_n "
-    r"\cdot v_{n'}$ is half of that sum; under true SGD all $\beta_{nn'}$ start at $1/M$ and follow $K + 1$ equations "
-    r"a class while attention is fixed; here those across queries are at most 0.5% of those within from $10^3$ to "
-    "$10^9$ steps (observed)",
 )
 def residual_beta(check: Check) -> None:
-    """beta of the whole layer along flows of 1 to 10^9 steps, off the diagonal; under true SGD with eta_Y/eta_Z = 10^6
-    against the equations of a decoder that learns while attention is fixed."""
+    r"""With a residual connection $\beta_{nn'}$ is $f_n \cdot f_{n'} + 1[\psi(n) = \psi(n')]$: much larger within a
+    query.
+
+    Conditions: modified gradient, $\eta_Y \gg \eta_Z$, $T \to \infty$
+
+    Correction: $\beta_{nn'}$ is entry $nn'$ of $I - (V^T V)^{-1}$ with $v_n = \mathrm{LN}(f_n + e_m)$, and $v_n \cdot
+    v_{n'}$ is half of that sum; under true SGD all $\beta_{nn'}$ start at $1/M$ and follow $K + 1$ equations a class
+    while attention is fixed; here those across queries are at most 0.5% of those within from $10^3$ to $10^9$ steps
+    (observed)
+
+    Check: beta of the whole layer along flows of 1 to 10^9 steps, off the diagonal; under true SGD with eta_Y/eta_Z =
+    10^6 against the equations of a decoder that learns while attention is fixed.
+    """
     classes = check.setting.classes
     same = (classes.query[:, None] == classes.query) & ~np.eye(classes.num_classes, dtype=bool)
     other = classes.query[:, None] != classes.query
@@ -318,20 +333,25 @@ def _gains(check: Check, gradient: DecoderGradient, classes: SequenceClasses) ->
 
 
 @claim(
-    "With a residual connection Theorem 2 holds within each query: local distinct tokens gain, local common ones lose.",
     where="Section 7, residue connection",
     category="too strong",
-    conditions=r"modified gradient, $\eta_Y \gg \eta_Z$, $T \to \infty$, one locally common token in each query",
     setting=residual_setting,
     needs=("interacting queries",),
     wrong_factor=-1.0,
-    correction="it holds for tokens that one query has; a locally distinct token $l$ of class $n$ that another query "
-    r"has too gains exactly if $f_{nl} \sum_{n'} \beta_{nn'} f_n \cdot f_{n'}$ exceeds the sum of $\beta_{nn'} "
-    "f_{n'l}$ over classes of other queries (theory.residual_velocity): here it loses, with 0.7 of its weight it "
-    "gains; observed in these settings: under true SGD it gains from $10^3$ steps on",
 )
 def residual_fates(check: Check) -> None:
-    """Gains of z between 28 times from 1 to 10^9 steps, both gradients; the criterion, also at three other weights."""
+    r"""With a residual connection Theorem 2 holds within each query: local distinct tokens gain, local common ones
+    lose.
+
+    Conditions: modified gradient, $\eta_Y \gg \eta_Z$, $T \to \infty$, one locally common token in each query
+
+    Correction: it holds for tokens that one query has; a locally distinct token $l$ of class $n$ that another query has
+    too gains exactly if $f_{nl} \sum_{n'} \beta_{nn'} f_n \cdot f_{n'}$ exceeds the sum of $\beta_{nn'} f_{n'l}$ over
+    classes of other queries (theory.residual_velocity): here it loses, with 0.7 of its weight it gains; observed in
+    these settings: under true SGD it gains from $10^3$ steps on
+
+    Check: Gains of z between 28 times from 1 to 10^9 steps, both gradients; the criterion, also at three other weights.
+    """
     lines: dict[str, FloatArray] = {}
     for gradient, role in GRADIENT_ROLES:
         gains = _gains(check, gradient, check.setting.classes)

@@ -75,7 +75,6 @@ def log_likelihoods(outputs: Numbers, next_token: NDArray[np.int64]) -> Numbers:
 
 
 @claim(
-    "The gradients of $Y$ and $Z$ have the closed form of Eq. 3, and rows of $Y$ and $Z$ keep their sums.",
     where="Lemma 1, Eqs. 3 and 4",
     category="holds",
     setting=lambda: Setting(syn_medium(num_query=3), lr_y=1.0, lr_z=1.0),
@@ -83,7 +82,11 @@ def log_likelihoods(outputs: Numbers, next_token: NDArray[np.int64]) -> Numbers:
     needs=("no positions",),
 )
 def lemma_1(check: Check) -> None:
-    """Closed form against derivatives of the plain forward pass: random Y and Z, 64 sequences of 40 tokens, float64."""
+    """The gradients of $Y$ and $Z$ have the closed form of Eq. 3, and rows of $Y$ and $Z$ keep their sums.
+
+    Check: Closed form against derivatives of the plain forward pass: random Y and Z, 64 sequences of 40 tokens,
+    float64.
+    """
     classes = check.setting.classes
     size = classes.vocab_size
     if size > MAX_DENSE_TOKENS:
@@ -108,16 +111,14 @@ def lemma_1(check: Check) -> None:
         check.equal(f"sum of the gains in a row of {name} against that of the losses", gains, losses, tolerance=1e-12)
 
 
-@claim(
-    r"In long sequences attention approaches $c_n$: $X^T b_T \to c_n$ as $T \to \infty$.",
-    where="Lemma 2, Eq. 6",
-    category="holds under its assumptions",
-    conditions=r"$T \to \infty$",
-    wrong_factor=1.3,
-    needs=("no positions",),
-)
+@claim(where="Lemma 2, Eq. 6", category="holds under its assumptions", wrong_factor=1.3, needs=("no positions",))
 def lemma_2(check: Check) -> None:
-    """|X^T b - c_n| for T from 2^5 to 2^14, 300 sequences each: an error that falls like T^(-1/2)."""
+    r"""In long sequences attention approaches $c_n$: $X^T b_T \to c_n$ as $T \to \infty$.
+
+    Conditions: $T \to \infty$
+
+    Check: |X^T b - c_n| for T from 2^5 to 2^14, 300 sequences each: an error that falls like T^(-1/2).
+    """
     classes = check.setting.classes
     rng = check.rng()
     boost = np.exp(rng.normal(size=classes.vocab_size))
@@ -145,15 +146,18 @@ def lemma_2(check: Check) -> None:
 
 
 @claim(
-    "The modified gradient moves the logits $w_n = F^T Y$ of class $n$ alone; with weak overlaps it is a small change.",
     where="Lemma 3, Eqs. 8 and 26",
     category="holds under its assumptions",
-    conditions="attention fixed, $F$ of full rank",
     wrong_factor=1.001,
     assumes=("independent_classes",),
 )
 def lemma_3(check: Check) -> None:
-    """F^T dY/dt against P(n) (e_n - alpha_n) in row n, at a decoder trained for 200 steps."""
+    """The modified gradient moves the logits $w_n = F^T Y$ of class $n$ alone; with weak overlaps it is a small change.
+
+    Conditions: attention fixed, $F$ of full rank
+
+    Check: F^T dY/dt against P(n) (e_n - alpha_n) in row n, at a decoder trained for 200 steps.
+    """
     classes = check.setting.classes
     (state,), _ = trajectory(classes, times=np.array([200.0]), lr_y=check.setting.lr_y, lr_z=0.0)
     f = state.direction
@@ -163,19 +167,22 @@ def lemma_3(check: Check) -> None:
 
 
 @claim(
-    "The additional term $-F E' e_n$ of the modified gradient effectively reduces the learning rate.",
     where="Lemma 3, last sentence of the proof, with Remark 1",
     category="error",
-    conditions="$F$ of full rank; equal overlaps, as the sentence asks for, or any",
     wrong_factor=1.3,
-    correction="it is the original dynamics for which Remark 1 finds a smaller rate, so that the term would raise "
-    r"it; in truth the own logit moves at the rate $\eta_Y$ with the term and without, the other classes' no longer "
-    r"move, and the step of $Y$ is longer: $\lvert f_n - F E' e_n\rvert^2 = 1 - E'_{nn} \ge 1$",
     needs=("several classes",),
     assumes=("independent_classes",),
 )
 def lemma_3_rate(check: Check) -> None:
-    """Length of the step and the rates of the logits, for the setting's classes and for equal overlaps up to 0.99.
+    r"""The additional term $-F E' e_n$ of the modified gradient effectively reduces the learning rate.
+
+    Conditions: $F$ of full rank; equal overlaps, as the sentence asks for, or any
+
+    Correction: it is the original dynamics for which Remark 1 finds a smaller rate, so that the term would raise it; in
+    truth the own logit moves at the rate $\eta_Y$ with the term and without, the other classes' no longer move, and the
+    step of $Y$ is longer: $\lvert f_n - F E' e_n\rvert^2 = 1 - E'_{nn} \ge 1$
+
+    Check: Length of the step and the rates of the logits, for the setting's classes and for equal overlaps up to 0.99.
 
     f_n - F E' e_n = F (I - E') e_n, and (I - E') (I + E) (I - E') = I - E': its squared length is 1 - E'_nn, at least
     one by Lemma 16.  Its product with f_n is ((I + E)(I - E'))_nn = 1, as without the term: |f_n|^2 = 1.
@@ -202,17 +209,17 @@ def _equal_overlaps(count: int, overlap: float) -> FloatArray:
     return np.hstack([np.sqrt(1 - overlap) * np.eye(count), np.full((count, 1), np.sqrt(overlap))])
 
 
-@claim(
-    "Attention logits move by Eq. 10, the sum over the classes of a query without $P(n)$.",
-    where="Lemma 4, Eq. 10",
-    category="error",
-    conditions=r"$T \to \infty$; steps of batch 1",
-    wrong_factor=1.001,
-    correction="each class's term carries $P(n)$, the chance of drawing it: with $P(n) = 1/K$, Eq. 10 is $K$ times too "
-    r"fast for the time of $\gamma(t)$, which is made of $h(t/K)$ and so counts steps of batch 1",
-)
+@claim(where="Lemma 4, Eq. 10", category="error", wrong_factor=1.001)
 def lemma_4(check: Check) -> None:
-    """Eq. 10 against the engine's expected batch-1 step, at the decoder of Theorem 5 for attention fixed at zero."""
+    r"""Attention logits move by Eq. 10, the sum over the classes of a query without $P(n)$.
+
+    Conditions: $T \to \infty$; steps of batch 1
+
+    Correction: each class's term carries $P(n)$, the chance of drawing it: with $P(n) = 1/K$, Eq. 10 is $K$ times too
+    fast for the time of $\gamma(t)$, which is made of $h(t/K)$ and so counts steps of batch 1
+
+    Check: Eq. 10 against the engine's expected batch-1 step, at the decoder of Theorem 5 for attention fixed at zero.
+    """
     state = fixed_attention_state(check.setting, per_class=30.0)
     classes, f = state.classes, state.direction
     _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
@@ -234,14 +241,14 @@ def fixed_attention_state(setting: Setting, *, per_class: float) -> PopulationSt
     return PopulationState(classes, theory.decoder(f, w), np.zeros((len(classes.queries), f.shape[1])))
 
 
-@claim(
-    "$E' = I - (I + E)^{-1}$, in the modified gradient $f_n - F E' e_n$.",
-    where="Appendix D.1, with Eqs. 26 to 30",
-    category="holds",
-    conditions="attention fixed; the definition in D.1 has the other sign, unless the text we have lost it",
-)
+@claim(where="Appendix D.1, with Eqs. 26 to 30", category="holds")
 def definition_e_prime(check: Check) -> None:
-    """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
+    """$E' = I - (I + E)^{-1}$, in the modified gradient $f_n - F E' e_n$.
+
+    Conditions: attention fixed; the definition in D.1 has the other sign, unless the text we have lost it
+
+    Check: F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30).
+    """
     f = theory.directions(check.setting.probs)
     e = theory.overlaps(f)
     product = f @ (f.T - f.T @ theory.inverse_overlaps(e))
@@ -249,18 +256,22 @@ def definition_e_prime(check: Check) -> None:
 
 
 @claim(
-    r"Backpropagated coefficients $\beta$ have the term $q_0 (1 + \theta_{n'})$ with a plus sign.",
     where="Theorem 1, Eq. 88",
     category="misprint",
-    conditions="those of Theorem 1",
     # in a vocabulary of 80 terms of order 1/M can be seen
     setting=lambda: Setting(single_common(num_classes=3, num_distinct=14, vocab_size=80)),
     wrong_factor=1.001,
-    correction=r"$q_0 (1 + \theta_{n'})$ enters $\beta$ with a minus sign, the sum over $k$ as printed; as $q_0 < 0$, "
-    r"$\beta_{nn'}$ tends to $+1/M$ and not to $-1/M$ as overlaps vanish",
 )
 def equation_88(check: Check) -> None:
-    """beta by Eq. 88 against the coefficients read off g_n = Y (e_n - alpha_n)."""
+    r"""Backpropagated coefficients $\beta$ have the term $q_0 (1 + \theta_{n'})$ with a plus sign.
+
+    Conditions: those of Theorem 1
+
+    Correction: $q_0 (1 + \theta_{n'})$ enters $\beta$ with a minus sign, the sum over $k$ as printed; as $q_0 < 0$,
+    $\beta_{nn'}$ tends to $+1/M$ and not to $-1/M$ as overlaps vanish
+
+    Check: beta by Eq. 88 against the coefficients read off g_n = Y (e_n - alpha_n).
+    """
     state = fixed_attention_state(check.setting, per_class=30.0)
     e = theory.overlaps(state.direction)
     for form, role in FORM_ROLES:

@@ -20,15 +20,14 @@ from scansnap.theory.growth import growth_rate
 SIZES = np.array([1e2, 1e3, 1e4, 1e6, 1e9])
 
 
-@claim(
-    r"With one class drawn again and again, its logits are $(M - 1) h^*(s) \zeta_n$ and $h^*$ follows Eq. 33.",
-    where="Lemma 5, Eqs. 31 to 33",
-    category="holds",
-    conditions="$Y(0) = 0$, attention fixed",
-    wrong_factor=1 + 1e-6,
-)
+@claim(where="Lemma 5, Eqs. 31 to 33", category="holds", wrong_factor=1 + 1e-6)
 def lemma_5(check: Check) -> None:
-    """400 updates of the engine on the first class alone, with lr_z = 0."""
+    r"""With one class drawn again and again, its logits are $(M - 1) h^*(s) \zeta_n$ and $h^*$ follows Eq. 33.
+
+    Conditions: $Y(0) = 0$, attention fixed
+
+    Check: 400 updates of the engine on the first class alone, with lr_z = 0.
+    """
     classes = check.setting.classes
     alone = SequenceClasses(
         probs=classes.probs[:1],
@@ -52,15 +51,12 @@ def lemma_5(check: Check) -> None:
     check.curve = Curve(result["step"].values.astype(float), lines, *labels, log_x=False, dots=("trained",))
 
 
-@claim(
-    r"In continuous time $h$ obeys $\exp(M h) + (M - 1) M h = M \eta_Y t + 1$.",
-    where="Lemma 6, Eqs. 44 and 45",
-    category="sharpened",
-    wrong_factor=1 + 1e-6,
-    depends_on="K, M and the rates",
-)
+@claim(where="Lemma 6, Eqs. 44 and 45", category="sharpened", wrong_factor=1 + 1e-6, depends_on="K, M and the rates")
 def lemma_6(check: Check) -> None:
-    """The closed form against a numerical solution of Eq. 44 from 0.1 to 10^9 updates."""
+    r"""In continuous time $h$ obeys $\exp(M h) + (M - 1) M h = M \eta_Y t + 1$.
+
+    Check: The closed form against a numerical solution of Eq. 44 from 0.1 to 10^9 updates.
+    """
     size, rate = check.setting.classes.vocab_size, check.setting.lr_y
     times = np.geomspace(0.1, 1e9, 41)
     solution = solve_ivp(
@@ -79,16 +75,11 @@ def lemma_6(check: Check) -> None:
     )
 
 
-@claim(
-    r"$0 \le h^* - h \le 2 \eta_Y / M$ at every step, and the gap goes to zero.",
-    where="Lemma 7",
-    category="holds",
-    wrong_factor=2.0,
-    assumes=("decoder_rate",),
-    depends_on="K, M and the rates",
-)
+@claim(where="Lemma 7", category="holds", wrong_factor=2.0, assumes=("decoder_rate",), depends_on="K, M and the rates")
 def lemma_7(check: Check) -> None:
-    """Every one of 20,000 steps: the printed bound, eleven times the largest gap, and bounds of the gap's own size.
+    r"""$0 \le h^* - h \le 2 \eta_Y / M$ at every step, and the gap goes to zero.
+
+    Check: Every one of 20,000 steps: the printed bound, eleven times the largest gap, and bounds of the gap's own size.
 
     h*(s) = h(s + c) with c between its bounds (`theory.shift_bounds`), and h is concave: the gap is between c times
     the slope at h* and c times the slope at h.
@@ -116,17 +107,20 @@ def lemma_7(check: Check) -> None:
 
 
 @claim(
-    r"$\exp(M h) \le (M - 1) M h$ exactly between $h = M^{-(2 - w_0)}$ and $h = (1 + w_1) \ln M / M$, $w_1$ of order "
-    r"$\ln \ln M / \ln M$.",
     where="Lemma 8, Eqs. 50 and 51",
     category="holds",
-    conditions=r"$M \gg 100$",
     wrong_factor=3.0,
     assumes=("many_tokens",),
     depends_on="K, M and the rates",
 )
 def lemma_8(check: Check) -> None:
-    """M from 100 to 10^6: the sign on both sides of both crossings, and the sizes of omega_0 and omega_1."""
+    r"""$\exp(M h) \le (M - 1) M h$ exactly between $h = M^{-(2 - w_0)}$ and $h = (1 + w_1) \ln M / M$, $w_1$ of order
+    $\ln \ln M / \ln M$.
+
+    Conditions: $M \gg 100$
+
+    Check: M from 100 to 10^6: the sign on both sides of both crossings, and the sizes of omega_0 and omega_1.
+    """
     size = np.array([100.0, 1e3, 1e4, 1e5, 1e6, max(100.0, check.setting.classes.vocab_size)])
     omega_0, omega_1 = theory.growth_crossings(vocab_size=size)
     low, high = size ** -(2 - omega_0), (1 + omega_1) * np.log(size) / size
@@ -143,16 +137,20 @@ def lemma_8(check: Check) -> None:
 
 
 @claim(
-    r"The speed $\gamma$ rises like $\eta_Y t/K$ up to $K \ln M/\eta_Y$ and falls like $K \ln(M \eta_Y t/K)/(\eta_Y "
-    "t)$ later.",
     where="Lemma 9, Eqs. 52 to 57",
     category="holds",
-    conditions=r"modified gradient, attention fixed, $t \ge 1$ (Remark 3)",
     wrong_factor=2.5,
     assumes=("uniform_classes", "many_tokens", "decoder_rate", "independent_classes"),
 )
 def lemma_9(check: Check) -> None:
-    """Two-sided bounds from Eqs. 54 and 57; gamma measured along flows with attention fixed, both decoder gradients."""
+    r"""The speed $\gamma$ rises like $\eta_Y t/K$ up to $K \ln M/\eta_Y$ and falls like $K \ln(M \eta_Y t/K)/(\eta_Y
+    t)$ later.
+
+    Conditions: modified gradient, attention fixed, $t \ge 1$ (Remark 3)
+
+    Check: Two-sided bounds from Eqs. 54 and 57; gamma measured along flows with attention fixed, both decoder
+    gradients.
+    """
     classes, rate = check.setting.classes, check.setting.lr_y
     arguments = {**check.setting.sizes, "lr_y": rate}
     first, second = float(theory.scan_end(**arguments)), float(theory.snap_start(**arguments))
@@ -184,16 +182,14 @@ def _shift(steps: int, *, vocab_size: float, lr_y: float) -> tuple[FloatArray, F
     return theory.growth_time(growth, vocab_size=vocab_size, lr_y=lr_y) - np.arange(1, steps + 1), growth
 
 
-@claim(
-    r"There is a $c$ of order one with $h^*(s) \le h(s + c)$ for all $s \le \ln M/\eta_Y$.",
-    where="Lemma 7 (a), second sentence",
-    category="sharpened",
-    conditions=r"$\eta_Y$ of order one",
-    wrong_factor=1.4,
-    depends_on="K, M and the rates",
-)
+@claim(where="Lemma 7 (a), second sentence", category="sharpened", wrong_factor=1.4, depends_on="K, M and the rates")
 def lemma_7_shift(check: Check) -> None:
-    """The shift c at ln M/eta_Y, where it is largest, for M from 100 to 10^9; the bounds of theory.shift_bounds."""
+    r"""There is a $c$ of order one with $h^*(s) \le h(s + c)$ for all $s \le \ln M/\eta_Y$.
+
+    Conditions: $\eta_Y$ of order one
+
+    Check: The shift c at ln M/eta_Y, where it is largest, for M from 100 to 10^9; the bounds of theory.shift_bounds.
+    """
     rate = check.setting.lr_y
     last, least, most = np.empty((3, len(SIZES)))
     for i, size in enumerate(SIZES):
@@ -204,21 +200,20 @@ def lemma_7_shift(check: Check) -> None:
     check.at_least("largest c against its lower bound", last, least)
 
 
-@claim(
-    r"With a constant $c$ of order $\ln M$, $h(s) \le h^*(s) \le h(s + c)$ for all $s > s_1$.",
-    where="Remark 2",
-    category="too strong",
-    conditions=r"$\eta_Y$ of order one, $s$ up to $M^2/(2 \eta_Y)$, which the text does not say; it calls itself a "
-    "qualitative estimation",
-    wrong_factor=1.7,
-    correction=r"the shift $c$ is $\frac{1}{2} \ln((M - 1 + e^{M h^*})/M)$ up to a factor $1 + O(\eta_Y)$ "
-    r"(theory.shift_bounds), which grows like $\frac{1}{2} \ln(\eta_Y s)$: no constant is enough, $\ln M$ is up to "
-    r"about $s = M^2/\eta_Y$, and $h^* - h$ falls like $\ln s/s$; the text's $h^* - h = O(\ln M/(M t))$ leaves out "
-    "what each step adds to the gap",
-    depends_on="K, M and the rates",
-)
+@claim(where="Remark 2", category="too strong", wrong_factor=1.7, depends_on="K, M and the rates")
 def remark_2(check: Check) -> None:
-    """The shift c at every step with M = 100 up to ten times M^2/eta_Y, and its bounds there and in the setting."""
+    r"""With a constant $c$ of order $\ln M$, $h(s) \le h^*(s) \le h(s + c)$ for all $s > s_1$.
+
+    Conditions: $\eta_Y$ of order one, $s$ up to $M^2/(2 \eta_Y)$, which the text does not say; it calls itself a
+    qualitative estimation
+
+    Correction: the shift $c$ is $\frac{1}{2} \ln((M - 1 + e^{M h^*})/M)$ up to a factor $1 + O(\eta_Y)$
+    (theory.shift_bounds), which grows like $\frac{1}{2} \ln(\eta_Y s)$: no constant is enough, $\ln M$ is up to about
+    $s = M^2/\eta_Y$, and $h^* - h$ falls like $\ln s/s$; the text's $h^* - h = O(\ln M/(M t))$ leaves out what each
+    step adds to the gap
+
+    Check: The shift c at every step with M = 100 up to ten times M^2/eta_Y, and its bounds there and in the setting.
+    """
     rate, m = check.setting.lr_y, 100
     for which, size, steps in (
         ("M = 100", m, math.ceil(1e5 / rate)),
@@ -247,16 +242,14 @@ def remark_2(check: Check) -> None:
             )
 
 
-@claim(
-    r"$h$ is of order $\ln(M \eta_Y s)/M$ from $s_1 = 2 \ln(1 + w_1)/\eta_Y$ on.",
-    where="Remark 2, last step",
-    category="misprint",
-    wrong_factor=1.1,
-    correction=r"$s_1 = 2 (1 + w_1) \ln M / \eta_Y$, as in Lemma 9; for the remark's conclusion see remark_2",
-    depends_on="K, M and the rates",
-)
+@claim(where="Remark 2, last step", category="misprint", wrong_factor=1.1, depends_on="K, M and the rates")
 def remark_2_start(check: Check) -> None:
-    """Whether exp(M h) has overtaken (M - 1) M h, on which the order rests, at s_1 as printed and as it should be."""
+    r"""$h$ is of order $\ln(M \eta_Y s)/M$ from $s_1 = 2 \ln(1 + w_1)/\eta_Y$ on.
+
+    Correction: $s_1 = 2 (1 + w_1) \ln M / \eta_Y$, as in Lemma 9; for the remark's conclusion see remark_2
+
+    Check: Whether exp(M h) has overtaken (M - 1) M h, on which the order rests, at s_1 as printed and as it should be.
+    """
     size, rate = check.setting.classes.vocab_size, check.setting.lr_y
     for form, role in FORM_ROLES:
         start = theory.shift_start(vocab_size=size, lr_y=rate, form=form)
@@ -265,17 +258,14 @@ def remark_2_start(check: Check) -> None:
         check.at_least(f"exp(M h)/((M - 1) M h) at s_1, {form} form", ratio, 1.0, role=role)
 
 
-@claim(
-    r"For $M \gg 100$ and $\eta_Y \gg M^{-0.99}$, $\exp(M h) - (M - 1) M h$ has a single zero from the first update "
-    "on.",
-    where="Remark 3",
-    category="sharpened",
-    conditions=r"$M \gg 100$, $M^{-0.99} \ll \eta_Y < 1$",
-    wrong_factor=1.5,
-    depends_on="K, M and the rates",
-)
+@claim(where="Remark 3", category="sharpened", wrong_factor=1.5, depends_on="K, M and the rates")
 def remark_3(check: Check) -> None:
-    """h(1) against the lower zero of Lemma 8, and changes of sign from the first update on, for M from 100 to 10^9.
+    r"""For $M \gg 100$ and $\eta_Y \gg M^{-0.99}$, $\exp(M h) - (M - 1) M h$ has a single zero from the first update
+    on.
+
+    Conditions: $M \gg 100$, $M^{-0.99} \ll \eta_Y < 1$
+
+    Check: h(1) against the lower zero of Lemma 8, and changes of sign from the first update on, for M from 100 to 10^9.
 
     At the lower zero e^y = (M - 1) y with y = M h, so y = 1/(M - 1) + O(M^-2), and by Eq. 45 it is passed when
     M eta_Y t = e^y - 1 + (M - 1) y = 2 (M - 1) y - 1 = 1 + O(1/M).  So at t = 1 it is behind exactly if eta_Y exceeds
@@ -295,18 +285,17 @@ def remark_3(check: Check) -> None:
     check.equal("M times the least rate", 1.0, SIZES * least, tolerance=0.03)
 
 
-@claim(
-    r"$1/M^{1 - w_0} > 1/M^{0.99}$, where $w_0 \ll 0.01$.",
-    where="Remark 3, first sentence",
-    category="misprint",
-    conditions=r"$M \gg 100$",
-    wrong_factor=1.1,
-    correction=r"$1/M^{1 - w_0} < 1/M^{0.99}$, as $w_0 < 0.01$; $\eta_Y \gg M^{-0.99}$, which the paper assumes from "
-    "there on, is enough for the remark, and more than enough",
-    depends_on="K, M and the rates",
-)
+@claim(where="Remark 3, first sentence", category="misprint", wrong_factor=1.1, depends_on="K, M and the rates")
 def remark_3_order(check: Check) -> None:
-    """M^(1 - w_0) and M^0.99 for M from 100 to 10^9."""
+    r"""$1/M^{1 - w_0} > 1/M^{0.99}$, where $w_0 \ll 0.01$.
+
+    Conditions: $M \gg 100$
+
+    Correction: $1/M^{1 - w_0} < 1/M^{0.99}$, as $w_0 < 0.01$; $\eta_Y \gg M^{-0.99}$, which the paper assumes from
+    there on, is enough for the remark, and more than enough
+
+    Check: M^(1 - w_0) and M^0.99 for M from 100 to 10^9.
+    """
     size = np.unique(np.append(SIZES, max(100.0, check.setting.classes.vocab_size)))
     ratio = size ** (0.01 - theory.growth_crossings(vocab_size=size).omega_0)
     check.at_most("M^(1 - w_0)/M^0.99", ratio, 1.0)

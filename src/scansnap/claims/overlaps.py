@@ -35,27 +35,23 @@ def _bounded(check: Check, name: str, label: str) -> None:
     check.at_most(label, values, limits)
 
 
-@claim(
-    r"No overlap exceeds the largest eigenvalue: $\max \lvert E_{ij}\rvert \le \lvert \lambda_1\rvert$.",
-    where="Lemma 13, Eq. 74",
-    category="holds",
-    depends_on=MATRICES,
-)
+@claim(where="Lemma 13, Eq. 74", category="holds", depends_on=MATRICES)
 def lemma_13(check: Check) -> None:
-    """The setting's E and 200 random ones."""
+    r"""No overlap exceeds the largest eigenvalue: $\max \lvert E_{ij}\rvert \le \lvert \lambda_1\rvert$.
+
+    Check: The setting's E and 200 random ones.
+    """
     _bounded(check, "largest_overlap", "max |E_ij|")
 
 
-@claim(
-    r"$(I + E)^{-1} = I - E'$, and $E'$ has the eigenvalues $\lambda/(1 + \lambda)$.",
-    where="Lemma 14, Eqs. 75 to 77",
-    category="holds",
-    conditions=r"$\lvert \lambda_1\rvert < 1$ for the series; $I + E$ invertible is enough",
-    wrong_factor=1 + 1e-6,
-    depends_on=MATRICES,
-)
+@claim(where="Lemma 14, Eqs. 75 to 77", category="holds", wrong_factor=1 + 1e-6, depends_on=MATRICES)
 def lemma_14(check: Check) -> None:
-    """Eigenvalues of E' = I - (I + E)^{-1}, computed without those of E."""
+    r"""$(I + E)^{-1} = I - E'$, and $E'$ has the eigenvalues $\lambda/(1 + \lambda)$.
+
+    Conditions: $\lvert \lambda_1\rvert < 1$ for the series; $I + E$ invertible is enough
+
+    Check: Eigenvalues of E' = I - (I + E)^{-1}, computed without those of E.
+    """
     matrices = _matrices(check)
     x = np.concatenate([np.sort(theory.eigenvalues(e)) for e in matrices])
     inverse = [np.linalg.eigvalsh(np.eye(len(e)) - np.linalg.inv(np.eye(len(e)) + e)) for e in matrices]
@@ -63,55 +59,48 @@ def lemma_14(check: Check) -> None:
     check.equal("eigenvalues of E'", x / (1 + x), measured, tolerance=1e-9)
 
 
-@claim(
-    r"$\max \lvert \lambda_i(E')\rvert \le \lvert \lambda_1\rvert / (1 - \lvert \lambda_1\rvert)$.",
-    where="Lemma 15, Eq. 78",
-    category="holds",
-    conditions=r"$\lvert \lambda_1\rvert < 1$",
-    depends_on=MATRICES,
-)
+@claim(where="Lemma 15, Eq. 78", category="holds", depends_on=MATRICES)
 def lemma_15(check: Check) -> None:
-    """The setting's E and 200 random ones."""
+    r"""$\max \lvert \lambda_i(E')\rvert \le \lvert \lambda_1\rvert / (1 - \lvert \lambda_1\rvert)$.
+
+    Conditions: $\lvert \lambda_1\rvert < 1$
+
+    Check: The setting's E and 200 random ones.
+    """
     _bounded(check, "largest_inverse", "max |lambda_i(E')|")
 
 
-@claim(
-    "The diagonal of $E'$ is negative wherever a class overlaps another.",
-    where="Lemma 16, Eq. 79",
-    category="holds",
-    conditions="Assumption 2; $I + E$ positive definite is enough",
-    depends_on=MATRICES,
-)
+@claim(where="Lemma 16, Eq. 79", category="holds", depends_on=MATRICES)
 def lemma_16(check: Check) -> None:
-    """The setting's E and 200 random ones, classes that overlap with another."""
+    """The diagonal of $E'$ is negative wherever a class overlaps another.
+
+    Conditions: Assumption 2; $I + E$ positive definite is enough
+
+    Check: The setting's E and 200 random ones, classes that overlap with another.
+    """
     matrices = _matrices(check)
     overlap = np.concatenate([e.max(axis=1) for e in matrices])
     diagonal = -np.concatenate([np.diag(theory.inverse_overlaps(e)) for e in matrices])
     check.positive("-E'_nn", diagonal[overlap > 1e-9])
 
 
-@claim(
-    r"$\lvert E'_{nn'} - E_{nn'}\rvert \le \lambda_1^2 / (1 - \lvert \lambda_1\rvert)$.",
-    where="Lemma 17, Eq. 80",
-    category="holds",
-    conditions=r"$\lvert \lambda_1\rvert < 1$",
-    wrong_factor=1.5,
-    depends_on=MATRICES,
-)
+@claim(where="Lemma 17, Eq. 80", category="holds", wrong_factor=1.5, depends_on=MATRICES)
 def lemma_17(check: Check) -> None:
-    """The setting's E and 200 random ones."""
+    r"""$\lvert E'_{nn'} - E_{nn'}\rvert \le \lambda_1^2 / (1 - \lvert \lambda_1\rvert)$.
+
+    Conditions: $\lvert \lambda_1\rvert < 1$
+
+    Check: The setting's E and 200 random ones.
+    """
     _bounded(check, "largest_difference", "max |E'_ij - E_ij|")
 
 
-@claim(
-    r"Assumption 2, $6/\sqrt{M} \le \lvert \lambda_i\rvert < 1/K$, needs $M > 36 K^2$; no published synthetic setting "
-    "has so many tokens.",
-    where="Assumption 2, with Section 8",
-    setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
-    wrong_factor=5.0,
-)
+@claim(where="Assumption 2, with Section 8", setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0), wrong_factor=5.0)
 def assumption_2(check: Check) -> None:
-    """36 K^2 against M, and the overlaps, of Syn-Small, of four Syn-Medium settings and of classes that meet it.
+    r"""Assumption 2, $6/\sqrt{M} \le \lvert \lambda_i\rvert < 1/K$, needs $M > 36 K^2$; no published synthetic setting
+    has so many tokens.
+
+    Check: 36 K^2 against M, and the overlaps, of Syn-Small, of four Syn-Medium settings and of classes that meet it.
 
     The settings are what they are: M is at most 24% of 36 K^2 in the published ones, and five times it in the other.
     """
@@ -131,19 +120,18 @@ def assumption_2(check: Check) -> None:
         check.at_least(f"min |lambda_i| against 6/sqrt(M), {name}", low.value, low.limit, role="contrast")
 
 
-@claim(
-    r"$\sum_k \lambda_k^2 u_{nk}^2/(1 + \lambda_k) \ge \min \lvert \lambda_i\rvert^2/(1 - \lvert \lambda_1\rvert)$, "
-    r"on the way to $\xi_n > 0$.",
-    where="Theorem 1 (a), Eq. 93, third line",
-    category="misprint",
-    conditions="Assumption 2",
-    wrong_factor=1.1,
-    correction=r"the denominator is $1 + \lvert \lambda_1\rvert$; the printed bound is up to 1.5 times too large, the "
-    "supremum being at $K = 2$ as the overlap tends to 1/2; the next line, with 1/2, follows all the same",
-    depends_on=MATRICES,
-)
+@claim(where="Theorem 1 (a), Eq. 93, third line", category="misprint", wrong_factor=1.1, depends_on=MATRICES)
 def equation_93(check: Check) -> None:
-    """-E'_nn, which is that sum (Eq. 79), against both bounds, for all E with |lambda_1| < 1/K."""
+    r"""$\sum_k \lambda_k^2 u_{nk}^2/(1 + \lambda_k) \ge \min \lvert \lambda_i\rvert^2/(1 - \lvert \lambda_1\rvert)$, on
+    the way to $\xi_n > 0$.
+
+    Conditions: Assumption 2
+
+    Correction: the denominator is $1 + \lvert \lambda_1\rvert$; the printed bound is up to 1.5 times too large, the
+    supremum being at $K = 2$ as the overlap tends to 1/2; the next line, with 1/2, follows all the same
+
+    Check: -E'_nn, which is that sum (Eq. 79), against both bounds, for all E with |lambda_1| < 1/K.
+    """
     spectra = [(e, np.abs(theory.eigenvalues(e))) for e in _matrices(check)]
     # Assumption 2 excludes vanishing eigenvalues
     weak = [e for e, size in spectra if size[0] < 1 / len(e) and size[-1] > 1e-6]

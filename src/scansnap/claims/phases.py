@@ -42,21 +42,25 @@ def section_6_setting() -> Setting:
 
 
 @claim(
-    r"Up to $t'_0$ $\chi$ is at least $e^{2 f(0)^2 B_n}$, about $((\rho_0^4 + 2 \eta_Y \eta_Z t^2)/K)^{f(0)^2/2}$: "
-    "(sub-)linear.",
     where="Theorem 4, attention scanning",
     category="error",
-    conditions=r"one common token, one query, modified gradient, $\eta_Y \gg \eta_Z$, $(K - 1) f_n \cdot f_{n'} \ll "
-    "1$ for Eq. 13",
     setting=weak_setting,
     wrong_factor=1.5,
-    correction=r"$\chi$ is at least $(1 + 4 \Gamma/C_0)^{f(0)^2/(2K)}$ and at most $(1 + 4 \Gamma/C_0)^{1/(2K)}$, up "
-    "to what Eqs. 12 and 13 neglect: at $t = 0$ the printed bound is not one but $C_0^{f(0)^2/2}$, and it has no "
-    r"$P(n) = 1/K$.  It is the upper bound that makes $\chi$ sub-linear, and more so: at most $t^{1/K}$",
     needs=("several classes", "distinct tokens", "one common token", "one query", "symmetric classes"),
 )
 def theorem_4_scanning(check: Check) -> None:
-    """ln chi along flows up to t'_0 against both forms of the bounds, and its exponent in t; both gradients."""
+    r"""Up to $t'_0$ $\chi$ is at least $e^{2 f(0)^2 B_n}$, about $((\rho_0^4 + 2 \eta_Y \eta_Z t^2)/K)^{f(0)^2/2}$:
+    (sub-)linear.
+
+    Conditions: one common token, one query, modified gradient, $\eta_Y \gg \eta_Z$, $(K - 1) f_n \cdot f_{n'} \ll 1$
+    for Eq. 13
+
+    Correction: $\chi$ is at least $(1 + 4 \Gamma/C_0)^{f(0)^2/(2K)}$ and at most $(1 + 4 \Gamma/C_0)^{1/(2K)}$, up to
+    what Eqs. 12 and 13 neglect: at $t = 0$ the printed bound is not one but $C_0^{f(0)^2/2}$, and it has no $P(n) =
+    1/K$.  It is the upper bound that makes $\chi$ sub-linear, and more so: at most $t^{1/K}$
+
+    Check: ln chi along flows up to t'_0 against both forms of the bounds, and its exponent in t; both gradients.
+    """
     setting = check.setting
     end = float(theory.scan_end(**setting.sizes, lr_y=setting.lr_y))
     times = np.geomspace(end / 1000, end, 25)
@@ -85,16 +89,18 @@ def theorem_4_scanning(check: Check) -> None:
 
 
 @claim(
-    r"From $t_0$ on the growth factor $\chi$ of the dominant token is $O(\ln t)$.",
     where="Theorem 4, attention snapping",
     category="sharpened",
-    conditions="one common token, one query",
     setting=section_6_setting,
     wrong_factor=1.1,
     needs=("several classes", "distinct tokens", "one common token", "one query", "symmetric classes"),
 )
 def theorem_4_snapping(check: Check) -> None:
-    """d ln chi/d lnln t from 1,000 t_0 to 10^150 steps along both flows, against 1/K; and that of the upper bound.
+    r"""From $t_0$ on the growth factor $\chi$ of the dominant token is $O(\ln t)$.
+
+    Conditions: one common token, one query
+
+    Check: d ln chi/d lnln t from 1,000 t_0 to 10^150 steps along both flows, against 1/K; and that of the upper bound.
 
     The measured exponent is at most 4% of 1/K with the modified gradient and 23% under SGD: the printed order is an
     upper bound, which a flow far below it can check only so loosely.  The bound's own exponent is checked closely.
@@ -122,22 +128,26 @@ def _exponent(x: FloatArray, y: FloatArray) -> float:
 
 
 @claim(
-    r"$B_n = \frac{1}{4} \ln(C_0 + 4 \Gamma)$: attention scans like $\ln t$ up to $t'_0$ and snaps to $\ln \ln t$ "
-    "from $t_0$ on.",
     where="Theorem 4, how far attention gets, Eqs. 14 and 118 to 133",
     category="error",
-    conditions=r"one common token, one query, $\dot z = -\eta_Z \gamma e^{4z}/C_0$ (Eqs. 118, 119), modified gradient",
     setting=lambda: Setting(single_common(num_distinct=20), lr_y=0.5, lr_z=0.05),
     wrong_factor=1.1,
-    correction=r"from its premises $B_n = \frac{1}{4} \ln(1 + 4 \Gamma/C_0)$, so that $B_n(0) = 0$; the premises "
-    r"neglect $(K-1) o$ beside one and the decoder's lag, with which $-z$ under the modified gradient is a function of "
-    r"$M h(t/K) \sqrt{\eta_Z/\eta_Y}$ (theory.lagged_attention); under true SGD neither holds: $\beta$ starts at "
-    "$1/M$ (see symmetric_drive)",
     needs=("one common token", "one query"),
 )
 def theorem_4(check: Check) -> None:
-    """B_n from its premises; exponents of both phases; -z of the common token along flows up to 10^12 steps, against
-    B_n and with the decoder's lag."""
+    r"""$B_n = \frac{1}{4} \ln(C_0 + 4 \Gamma)$: attention scans like $\ln t$ up to $t'_0$ and snaps to $\ln \ln t$ from
+    $t_0$ on.
+
+    Conditions: one common token, one query, $\dot z = -\eta_Z \gamma e^{4z}/C_0$ (Eqs. 118, 119), modified gradient
+
+    Correction: from its premises $B_n = \frac{1}{4} \ln(1 + 4 \Gamma/C_0)$, so that $B_n(0) = 0$; the premises neglect
+    $(K-1) o$ beside one and the decoder's lag, with which $-z$ under the modified gradient is a function of $M h(t/K)
+    \sqrt{\eta_Z/\eta_Y}$ (theory.lagged_attention); under true SGD neither holds: $\beta$ starts at $1/M$ (see
+    symmetric_drive)
+
+    Check: B_n from its premises; exponents of both phases; -z of the common token along flows up to 10^12 steps,
+    against B_n and with the decoder's lag.
+    """
     setting, classes = check.setting, check.setting.classes
     arguments: dict[str, Any] = {**setting.sizes, "lr_y": setting.lr_y}
     first, second = float(theory.scan_end(**arguments)), float(theory.snap_start(**arguments))
@@ -213,21 +223,25 @@ def _integrated(setting: Setting, times: FloatArray) -> FloatArray:
 
 
 @claim(
-    r"One $C_0 = \rho_0^4/K$ serves $\dot z$ of the common token and the drive $\xi_n$ alike.",
     where="Section 6, Eq. 13, with Eq. 10 as published",
     category="error",
-    conditions="one common token, one query",
     setting=section_6_setting,
-    correction=r"by Eq. 10 as published $\dot z$ sums over the $K$ classes of the query, $\xi_n$ does not: $-\dot z$ "
-    r"is $K$ times $\eta_Z \xi_n (1 - f^2)$; with $P(n)$ in Eq. 10 the two agree, and to leading order in the overlap "
-    r"$o = P(l|n)^2 e^{2z}/\rho_0^2$ it is $C_0 = 1/((K-1) o^2)$: the text has $K$ for the $K - 1$ terms, drops "
-    r"$P(l|n)^2$ and writes $f_{nl'}$ for $f_{n'l}$; at the start, with Theorem 1's $\beta$, $\dot z$ has "
-    "$C_0 = (1 + (K-1) o)/((K-1) o^2)$",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def equation_13(check: Check) -> None:
-    """-dz/dt of the common token over eta_Z xi_n (1 - f^2) at the start, with and without P(n); C_0 against dz/dt of a
-    flow with the modified gradient after a hundredth of a step."""
+    r"""One $C_0 = \rho_0^4/K$ serves $\dot z$ of the common token and the drive $\xi_n$ alike.
+
+    Conditions: one common token, one query
+
+    Correction: by Eq. 10 as published $\dot z$ sums over the $K$ classes of the query, $\xi_n$ does not: $-\dot z$ is
+    $K$ times $\eta_Z \xi_n (1 - f^2)$; with $P(n)$ in Eq. 10 the two agree, and to leading order in the overlap $o =
+    P(l|n)^2 e^{2z}/\rho_0^2$ it is $C_0 = 1/((K-1) o^2)$: the text has $K$ for the $K - 1$ terms, drops $P(l|n)^2$ and
+    writes $f_{nl'}$ for $f_{n'l}$; at the start, with Theorem 1's $\beta$, $\dot z$ has $C_0 = (1 + (K-1) o)/((K-1)
+    o^2)$
+
+    Check: -dz/dt of the common token over eta_Z xi_n (1 - f^2) at the start, with and without P(n); C_0 against dz/dt
+    of a flow with the modified gradient after a hundredth of a step.
+    """
     classes = check.setting.classes
     f = theory.directions(check.setting.probs)
     e = theory.overlaps(f)
@@ -252,17 +266,20 @@ def equation_13(check: Check) -> None:
 
 
 @claim(
-    "Attention does not become winner-takes-all, although $B_n$ grows to infinity.",
     where="abstract; Section 6, first paragraph; Theorem 4, attention snapping",
     category="holds",
-    conditions=r"one common token, one query, a fixed ratio $\eta_Y/\eta_Z$; observed in one setting of symmetric "
-    r"classes, at rates of 0.5 and less; at $\eta_Z = 100$ training ends on one of ten tokens (few_tokens)",
     setting=section_6_setting,
     wrong_factor=1.2,
     needs=("one common token", "one query", "symmetric classes"),
 )
 def winner_takes_all(check: Check) -> None:
-    """B_n up to 10^150 steps, and the share of the most probable distinct token among them along both flows."""
+    r"""Attention does not become winner-takes-all, although $B_n$ grows to infinity.
+
+    Conditions: one common token, one query, a fixed ratio $\eta_Y/\eta_Z$; observed in one setting of symmetric
+    classes, at rates of 0.5 and less; at $\eta_Z = 100$ training ends on one of ten tokens (few_tokens)
+
+    Check: B_n up to 10^150 steps, and the share of the most probable distinct token among them along both flows.
+    """
     setting = check.setting
     late = growth_bound(setting, [1e75, 1e150])
     check.equal("gain of B_n from 10^75 to 10^150 steps", np.log(2) / 2, late[1] - late[0], tolerance=0.05)

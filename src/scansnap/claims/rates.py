@@ -56,17 +56,19 @@ def _growth_by_rate(
 
 
 @claim(
-    r"A larger $\eta_Y$ of the decoder leads to a shorter phase transition time $t_0$, which is about $2 K \ln "
-    r"M/\eta_Y$.",
     where="Section 6 (a)",
     category="holds",
-    conditions=r"one query; $t_0$ read as where $\gamma$ turns from rise to fall",
     setting=figure_3_setting,
     wrong_factor=1.2,
     needs=("several classes", "common tokens", "one query", "symmetric classes"),
 )
 def section_6_a(check: Check) -> None:
-    """When the speed gamma is largest, for four rates, with attention learned at the setting's eta_Z.
+    r"""A larger $\eta_Y$ of the decoder leads to a shorter phase transition time $t_0$, which is about $2 K \ln
+    M/\eta_Y$.
+
+    Conditions: one query; $t_0$ read as where $\gamma$ turns from rise to fall
+
+    Check: When the speed gamma is largest, for four rates, with attention learned at the setting's eta_Z.
 
     gamma = (M - 1)^2 h/(M - 1 + e^y), y = M h, is largest where e^y (y - 1) = M - 1: y = 1 + W((M - 1)/e).  This turn
     from rise to fall is at a fixed share of t_0, and all times are in units of 1/eta_Y.
@@ -93,22 +95,26 @@ def _fastest(check: Check, gradient: DecoderGradient, lr_y: float, lr_z: float) 
 
 
 @claim(
-    r"Scaling up both rates leads to a larger $B_n$ as $t \to \infty$, and thus to sparser attention maps.",
     where="Section 6 (b), Appendix F (a)",
     category="too strong",
-    conditions=r"one common token, one query; a sparser map read as a larger $\chi$ and less attention on the common "
-    "token",
     setting=section_6_setting,
     wrong_factor=1.02,
-    correction="in the population dynamics rates $c$ times as large do exactly what $c$ times as many steps do, under "
-    r"either gradient; $B_n(c t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes "
-    r"as $t \to \infty$; $\chi$ and the loss of the common token grow at all times, but the entropy of attention does "
-    "not fall at all times: on the whole map it first rises, and among the distinct tokens, with the modified "
-    "gradient, it falls up to some time and rises after it (observed in the setting)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def section_6_b(check: Check) -> None:
-    """Flows with both rates four times as large, 1 to 10^12 steps: the law, B_n, ln chi, and entropies of attention.
+    r"""Scaling up both rates leads to a larger $B_n$ as $t \to \infty$, and thus to sparser attention maps.
+
+    Conditions: one common token, one query; a sparser map read as a larger $\chi$ and less attention on the common
+    token
+
+    Correction: in the population dynamics rates $c$ times as large do exactly what $c$ times as many steps do, under
+    either gradient; $B_n(c t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes as $t
+    \to \infty$; $\chi$ and the loss of the common token grow at all times, but the entropy of attention does not fall
+    at all times: on the whole map it first rises, and among the distinct tokens, with the modified gradient, it falls
+    up to some time and rises after it (observed in the setting)
+
+    Check: Flows with both rates four times as large, 1 to 10^12 steps: the law, B_n, ln chi, and entropies of
+    attention.
 
     B_n by Eq. 129 for 200 drawn M, K, rates, C_0 and t too: it depends on the rates through their ratio and h(t/K), and
     h through eta_Y t, so that it rises with both rates at every t.
@@ -158,20 +164,23 @@ def _drawn(check: Check) -> tuple[dict[str, Any], FloatArray, FloatArray]:
 
 
 @claim(
-    r"With $\eta_Z$ fixed a smaller $\eta_Y$ leads to a larger $B_n$ from $t_0$ on, and so to a sparser attention map.",
     where="Section 6 (c), Appendix F (b); Figure 3",
     category="holds under its assumptions",
-    conditions=r"one common token, one query, modified gradient, or true SGD within Assumption 2 from $\eta_Y/\eta_Z = "
-    r"30$ on; Figure 3 has $K = 10$, $M = 1000$, $\eta_Z = 0.5$",
     setting=figure_3_setting,
     wrong_factor=-1.0,
-    correction=r"under true SGD $\ln \chi$ has a maximum over $\eta_Y/\eta_Z$, beyond which the paper's order holds; "
-    "Figure 3's rates are below it, and the order there is the opposite, by little (observed)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def section_6_c(check: Check) -> None:
-    """B_n by Eq. 129 and ln chi along flows at 10^3 to 10^6 steps for four rates; over ratios from 1 to 1000 under true
-    SGD, in the setting, where |lambda_1| is 30 times what Assumption 2 allows, and in one that meets it.
+    r"""With $\eta_Z$ fixed a smaller $\eta_Y$ leads to a larger $B_n$ from $t_0$ on, and so to a sparser attention map.
+
+    Conditions: one common token, one query, modified gradient, or true SGD within Assumption 2 from $\eta_Y/\eta_Z =
+    30$ on; Figure 3 has $K = 10$, $M = 1000$, $\eta_Z = 0.5$
+
+    Correction: under true SGD $\ln \chi$ has a maximum over $\eta_Y/\eta_Z$, beyond which the paper's order holds;
+    Figure 3's rates are below it, and the order there is the opposite, by little (observed)
+
+    Check: B_n by Eq. 129 and ln chi along flows at 10^3 to 10^6 steps for four rates; over ratios from 1 to 1000 under
+    true SGD, in the setting, where |lambda_1| is 30 times what Assumption 2 allows, and in one that meets it.
 
     B_n for 200 drawn settings too, on both sides of the turning point: `theory.rate_order_time` has the proof.
     """

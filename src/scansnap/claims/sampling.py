@@ -27,18 +27,16 @@ def least_radius(trials: int, prob: ArrayLike) -> FloatArray:
     return np.maximum(above, trials * chance - binom.ppf(FAILURES / 2, trials, chance))
 
 
-@claim(
-    r"A class is drawn $N P(n)$ times up to $\sqrt{N/2 \ln(2/\delta)} + 1 < \sqrt{N \ln(2/\delta)}$, but for a chance "
-    r"$\delta$.",
-    where="Lemma 10, Eq. 58",
-    category="too strong",
-    wrong_factor=1.25,
-    conditions=r"$N \ln(2/\delta) > 11.66$ for the second bound, which the text does not say",
-    depends_on="K, M and the rates",
-)
+@claim(where="Lemma 10, Eq. 58", category="too strong", wrong_factor=1.25, depends_on="K, M and the rates")
 def lemma_10(check: Check) -> None:
-    """The first bound against exact binomial quantiles at N = 1000, delta from 1/2 to 10^-12; the order of the two
-    bounds just above the limit of the condition, and below it."""
+    r"""A class is drawn $N P(n)$ times up to $\sqrt{N/2 \ln(2/\delta)} + 1 < \sqrt{N \ln(2/\delta)}$, but for a chance
+    $\delta$.
+
+    Conditions: $N \ln(2/\delta) > 11.66$ for the second bound, which the text does not say
+
+    Check: The first bound against exact binomial quantiles at N = 1000, delta from 1/2 to 10^-12; the order of the two
+    bounds just above the limit of the condition, and below it.
+    """
     steps, count = 1000, check.setting.classes.num_classes
     radius = least_radius(steps, 1 / count) + math.ceil(steps / count) - steps / count
     check.at_most(
@@ -51,17 +49,14 @@ def lemma_10(check: Check) -> None:
         check.at_most(f"first bound against the second, N = {steps}, delta = {delta}", first, second, role=role)
 
 
-@claim(
-    r"With $N \gg K^2$ and but for a chance $\delta$, $\lvert N_n - \bar N\rvert$ is at most $\Delta = \lceil \sqrt{N "
-    r"\ln(1/\delta)}\rceil \ll \bar N$.",
-    where="Remark 4, Eq. 60",
-    category="holds",
-    conditions=r"classes drawn uniformly; all of them at once for $\delta$ up to 1/2",
-    wrong_factor=1.6,
-    depends_on="K, M and the rates",
-)
+@claim(where="Remark 4, Eq. 60", category="holds", wrong_factor=1.6, depends_on="K, M and the rates")
 def remark_4(check: Check) -> None:
-    """Delta against the distance that one count, and the largest of all, keeps but for a chance delta, exactly, at
+    r"""With $N \gg K^2$ and but for a chance $\delta$, $\lvert N_n - \bar N\rvert$ is at most $\Delta = \lceil \sqrt{N
+    \ln(1/\delta)}\rceil \ll \bar N$.
+
+    Conditions: classes drawn uniformly; all of them at once for $\delta$ up to 1/2
+
+    Check: Delta against the distance that one count, and the largest of all, keeps but for a chance delta, exactly, at
     N = 10 K^2, K from 2 to 30, delta from 1/2 to 10^-6; Delta/Nbar at N = 100 K^2.
 
     Lemma 10's ln(2/delta) has become ln(1/delta), which costs nothing: N_n is a whole number and Nbar rounds N/K up, so
@@ -108,17 +103,19 @@ def _some_outside(steps: int, classes: int, radius: int) -> float:
 
 
 @claim(
-    r"But for a chance $\delta$ $\lvert \sigma\rvert$ is of order $\eta_Y \sqrt{N \ln(1/\delta)}$, and $K/\sqrt{N} "
-    r"\sqrt{\ln(1/\delta)}$ later.",
     where="Corollary 1, sampling, with Eq. 71",
     category="sharpened",
-    conditions=r"later means $N \ge K (\sqrt{N \ln(1/\delta)} + 2 (1 + w_1) \ln M/\eta_Y)$; one class at a time",
     wrong_factor=3.0,
     assumes=("uniform_classes", "decoder_rate"),
     depends_on="K, M and the rates",
 )
 def corollary_1_sigma(check: Check) -> None:
-    """The largest |sigma| within Delta of the mean at N from 90 to 30,000.
+    r"""But for a chance $\delta$ $\lvert \sigma\rvert$ is of order $\eta_Y \sqrt{N \ln(1/\delta)}$, and $K/\sqrt{N}
+    \sqrt{\ln(1/\delta)}$ later.
+
+    Conditions: later means $N \ge K (\sqrt{N \ln(1/\delta)} + 2 (1 + w_1) \ln M/\eta_Y)$; one class at a time
+
+    Check: The largest |sigma| within Delta of the mean at N from 90 to 30,000.
 
     The constants are proved where |N_n - Nbar| <= Delta, so but for a chance delta (Remark 4): sigma <= eta_Y Delta at
     all times and 2 Delta/(Nbar - Delta) later (`theory.residual_deviation`).  Lemma 11's eta_Y Delta/3 fails below the
@@ -139,20 +136,25 @@ def corollary_1_sigma(check: Check) -> None:
 
 
 @claim(
-    r"$h(N_n)$ and the residual stay near their values at the mean count: relative deviations $\Delta/\bar N$ and "
-    r"$\sigma'$.",
     where="Lemma 11, Eqs. 61 and 62",
     category="sharpened",
-    conditions=r"$N \gg K^2$, $\Delta \ll \bar N$; the text has $\lesssim$, so that constants are left open",
     wrong_factor=2.5,
-    correction=r"with constants: $\sigma' \le \eta_Y \Delta/3$ above the mean, and below it the lesser of $\eta_Y "
-    r"\Delta$ and $e^{k \Delta} - 1$, $k = M \eta_Y/(4 (M-1))$; later $\sigma' \le 2 \Delta/(\bar N + \Delta)$ "
-    r"above the mean and $2 \Delta/(\bar N - \Delta)$ below",
     assumes=("uniform_classes", "decoder_rate"),
     depends_on="K, M and the rates",
 )
 def lemma_11(check: Check) -> None:
-    """All counts within the radius of the mean, early and late: the proved bounds, and the printed ones in contrast."""
+    r"""$h(N_n)$ and the residual stay near their values at the mean count: relative deviations $\Delta/\bar N$ and
+    $\sigma'$.
+
+    Conditions: $N \gg K^2$, $\Delta \ll \bar N$; the text has $\lesssim$, so that constants are left open
+
+    Correction: with constants: $\sigma' \le \eta_Y \Delta/3$ above the mean, and below it the lesser of $\eta_Y \Delta$
+    and $e^{k \Delta} - 1$, $k = M \eta_Y/(4 (M-1))$; later $\sigma' \le 2 \Delta/(\bar N + \Delta)$ above the mean and
+    $2 \Delta/(\bar N - \Delta)$ below
+
+    Check: All counts within the radius of the mean, early and late: the proved bounds, and the printed ones in
+    contrast.
+    """
     own, classes, rate = check.setting.classes.vocab_size, check.setting.classes.num_classes, check.setting.lr_y
     # In the last case Delta is a tenth of Nbar, and eta_Y Delta large enough to break the printed bound below the mean.
     cases = ((own, rate, 90), (own, rate, 30_000), (own, 0.01, 7000), (10**12, 0.2025 / classes, 150 * classes**2))
@@ -178,17 +180,20 @@ def lemma_11(check: Check) -> None:
 
 
 @claim(
-    r"Sampled training gives $W = (I + \Theta) \bar W$ with $\lvert \theta_n\rvert$ of order $K/\sqrt{N} "
-    r"\sqrt{\ln(K/\delta)}$.",
     where="Lemma 12",
     category="holds",
-    conditions=r"modified gradient, attention fixed, $N \gg K^2$",
     wrong_factor=2.5,
     assumes=("uniform_classes", "independent_classes", "decoder_rate"),
 )
 def lemma_12(check: Check) -> None:
-    """theta from the logits of each class's own next token, forty runs of 900 batch-1 steps, at a rate so small that h
-    is still in proportion to time: there theta is largest, and the bound is nearest."""
+    r"""Sampled training gives $W = (I + \Theta) \bar W$ with $\lvert \theta_n\rvert$ of order $K/\sqrt{N}
+    \sqrt{\ln(K/\delta)}$.
+
+    Conditions: modified gradient, attention fixed, $N \gg K^2$
+
+    Check: theta from the logits of each class's own next token, forty runs of 900 batch-1 steps, at a rate so small
+    that h is still in proportion to time: there theta is largest, and the bound is nearest.
+    """
     steps, classes = 900, check.setting.classes
     rate = 0.5 * math.log(classes.vocab_size) * classes.num_classes / steps
     logits = theory.directions(check.setting.probs) @ sampled_decoder(check, runs=40, steps=steps, lr_y=rate)
@@ -208,17 +213,14 @@ def sampled_decoder(check: Check, *, runs: int, steps: int, **options: Any) -> F
     return trained(check.setting.classes, "decoder", steps=steps, **sampled, **{**fixed, **options})
 
 
-@claim(
-    r"A token's frequency in a sequence is within $\sqrt{\ln(2/\delta)/(2(T-1))}$ of $P(l|n)$, but for a chance "
-    r"$\delta$.",
-    where="Lemma 18, Eq. 136",
-    category="holds",
-    wrong_factor=1.15,
-    needs=("no positions",),
-)
+@claim(where="Lemma 18, Eq. 136", category="holds", wrong_factor=1.15, needs=("no positions",))
 def lemma_18(check: Check) -> None:
-    """The bound against exact binomial quantiles for the setting's tokens and for P = 1/2, where it is nearest; the
-    spread of frequencies in 4,000 sequences of the engine's sampler; both at T = 128 and at T = 4096."""
+    r"""A token's frequency in a sequence is within $\sqrt{\ln(2/\delta)/(2(T-1))}$ of $P(l|n)$, but for a chance
+    $\delta$.
+
+    Check: The bound against exact binomial quantiles for the setting's tokens and for P = 1/2, where it is nearest; the
+    spread of frequencies in 4,000 sequences of the engine's sampler; both at T = 128 and at T = 4096.
+    """
     classes = check.setting.classes
     for length in (128, 4096):
         probs = np.append(classes.token_probs, 0.5)

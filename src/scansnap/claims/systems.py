@@ -30,7 +30,9 @@ def general_claims(system: System) -> list[Claim]:
     name = registered if registered.isidentifier() else type(system).__name__.lower()
 
     def gradient(check: Check) -> None:
-        """The closed form is compared with autograd of the loss, at the start and at random parameters near it."""
+        """Check: The closed form is compared with autograd of the loss, at the start and at random parameters near
+        it.
+        """
         with needs_torch("the gradient of a system"):
             import torch
         seeds = np.array(check.seeds(SEEDS), np.uint64)
@@ -45,11 +47,15 @@ def general_claims(system: System) -> list[Claim]:
                 check.equal(f"{key}, {label}", closed[key].detach().numpy(), -slope.numpy(), tolerance=1e-10)
 
     gradient.__name__ = f"{name}_gradient"
-    made = [system_claim(f"The gradient of {system.label} is that of its loss.", where="its definition")(gradient)]
+    statement = f"The gradient of {system.label} is that of its loss."
+    made = [system_claim(where="its definition", statement=statement)(gradient)]
     for invariant in system.invariants:
 
         def constant(check: Check, quantity: str = invariant.name) -> None:
-            """Its values along the flow are compared with those at the start."""
+            """Conditions: all learning rates are equal
+
+            Check: Its values along the flow are compared with those at the start.
+            """
             rates = dict.fromkeys(system.rates, 1.0)
             run = quiet_flow(system, **rates, times=TIMES, seeds=check.seeds(SEEDS), record=(quantity,))
             values = run[quantity].values
@@ -57,11 +63,6 @@ def general_claims(system: System) -> list[Claim]:
             check.at_most("largest change over its size", np.abs(values - values[:, :1]).max() / scale, 1e-6)
 
         constant.__name__ = f"{name}_{invariant.name}"
-        made.append(
-            system_claim(
-                f"Along the flow of {system.label}, {invariant.attributes['long_name']} is constant.",
-                where="its definition",
-                conditions="all learning rates are equal",
-            )(constant)
-        )
+        statement = f"Along the flow of {system.label}, {invariant.attributes['long_name']} is constant."
+        made.append(system_claim(where="its definition", statement=statement)(constant))
     return made

@@ -18,15 +18,18 @@ TIMES = np.geomspace(1, 1e12, 97)
 
 
 @claim(
-    "Symmetric classes under true SGD obey $3 D + 2 G$ equations, whatever $K$, $M$ and the ratio of the rates.",
     where="theory.symmetric_flow; not in the paper",
-    conditions="symmetric classes, $Y(0) = Z(0) = 0$, population dynamics",
     setting=section_6_setting,
     wrong_factor=1.001,
     needs=("several classes", "a distinct token", "common tokens", "symmetric classes"),
 )
 def symmetric_drive(check: Check) -> None:
-    """z of common and distinct tokens against the whole flow, 1 to 10^12 steps, eta_Y/eta_Z of the setting and 1."""
+    """Symmetric classes under true SGD obey $3 D + 2 G$ equations, whatever $K$, $M$ and the ratio of the rates.
+
+    Conditions: symmetric classes, $Y(0) = Z(0) = 0$, population dynamics
+
+    Check: z of common and distinct tokens against the whole flow, 1 to 10^12 steps, eta_Y/eta_Z of the setting and 1.
+    """
     classes = check.setting.classes
     common = np.searchsorted(classes.contextual_tokens, classes.common_tokens)
     distinct = np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(0))
@@ -43,15 +46,18 @@ def symmetric_drive(check: Check) -> None:
 
 
 @claim(
-    r"Under true SGD $z_l = (\eta_Z/\eta_Y) \lvert Y_l\rvert^2/2 - \eta_Z \int \sum_n P(n) f_{nl}^2 (w_n \cdot r_n) "
-    r"\, dt$, token by token.",
     where="theory.measured; not in the paper",
-    conditions="population dynamics of one query from $Y(0) = Z(0) = 0$",
     setting=lambda: Setting(synthetic(num_query=1, next_per_query=3, num_common=2, num_distinct=3), lr_y=0.7, lr_z=0.4),
     needs=("one query",),
 )
 def energy_law(check: Check) -> None:
-    """The right side along a flow of 60 steps, by Simpson's rule on 601 states."""
+    r"""Under true SGD $z_l = (\eta_Z/\eta_Y) \lvert Y_l\rvert^2/2 - \eta_Z \int \sum_n P(n) f_{nl}^2 (w_n \cdot r_n) \,
+    dt$, token by token.
+
+    Conditions: population dynamics of one query from $Y(0) = Z(0) = 0$
+
+    Check: The right side along a flow of 60 steps, by Simpson's rule on 601 states.
+    """
     classes = check.setting.classes
     times = np.linspace(0, 60, 601)
     states, _ = trajectory(classes, times=times, **check.setting.rates, rtol=1e-10, atol=1e-12)
@@ -63,16 +69,19 @@ def energy_law(check: Check) -> None:
 
 
 @claim(
-    r"Finite sequences push attention towards frequent tokens, common or not, by $f^2 E\lvert u\rvert^2 - E[u^2]$ of "
-    "order $1/T$.",
     where="theory.finite_length_drive; not in the paper",
-    conditions="true SGD, early in training; first order in $1/T$",
     wrong_factor=1.3,
     needs=("no positions",),
     assumes=("many_tokens",),
 )
 def finite_length(check: Check) -> None:
-    """z after 8 steps of batch 4096 at small rates, mean of 64 runs: T = 500 against the prediction and the limit."""
+    r"""Finite sequences push attention towards frequent tokens, common or not, by $f^2 E\lvert u\rvert^2 - E[u^2]$ of
+    order $1/T$.
+
+    Conditions: true SGD, early in training; first order in $1/T$
+
+    Check: z after 8 steps of batch 4096 at small rates, mean of 64 runs: T = 500 against the prediction and the limit.
+    """
     classes = check.setting.classes
     rates: dict[str, Any] = {"lr_y": 0.02, "lr_z": 0.1}
     options: dict[str, Any] = {"batch_size": 4096, "seeds": check.seeds(64), "dtype": "float64"}

@@ -30,7 +30,7 @@ def read_claims(path: str | Path) -> list[Claim]:
     r"""Run a Python file and return the claims that it defines, in order.
 
     >>> from pathlib import Path
-    >>> text = "import scansnap as ss\n@ss.claim('It holds.', where='here')\ndef it_holds(check):\n    'By itself.'"
+    >>> text = "import scansnap as ss\n@ss.claim(where='here')\ndef it_holds(check):\n    'It holds.'"
     >>> _ = Path("my_claims.py").write_text(text)
     >>> [claim.id for claim in ss.read_claims("my_claims.py")]
     ['it_holds']

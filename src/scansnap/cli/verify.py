@@ -40,6 +40,7 @@ def verify(
     picture: Annotated[Path | None, Flag("Where to draw one claim (.png, .pdf, .svg); by default in results/.")] = None,
     page: Annotated[Path | None, Flag("Write verdicts, measurements and pictures to one page (.html).")] = None,
     strict: Annotated[bool, Flag("Exit with 1 if a claim fails, for scripts.")] = False,
+    list_only: Annotated[bool, Flag("List claims, with places and statements, and check none.", name="--list")] = False,
     json: Annotated[bool, common.JSON] = False,
 ) -> None:
     """Check the paper's lemmas, theorems and corollaries, or your own claims, against exact dynamics.
@@ -47,6 +48,12 @@ def verify(
     Each claim is checked in a setting of its own that meets its conditions, or on your classes and rates. The verdict
     is: holds, holds under its assumptions only (not under true SGD, finite T, equal rates or momentum), or fails.
     """
+    own_claims = _read_own_claims(claims_file, system, settings)
+    if list_only:
+        if picture is not None or page is not None or strict:
+            raise InputError("--list checks no claim: leave out --picture, --page and --strict.")
+        _print_list(claims, own_claims, json=json)
+        return
     setting = _read_setting(preset, classes, lr_y, lr_z)
 
     from scansnap.claims.check import check_rates
@@ -56,7 +63,6 @@ def verify(
 
     if page is not None:
         check_page(page)
-    own_claims = _read_own_claims(claims_file, system, settings)
     selected = select(*claims, claims=own_claims)
     is_single = len(claims) == len(selected) == 1  # an equation may have several claims
     if picture is not None and not is_single:
@@ -110,22 +116,37 @@ def _read_own_claims(file: Path | None, system: str | None, settings: Sequence[s
     return own if choice is None else [*claims_about(choice.system), *(own or ())]
 
 
+def _print_list(names: Sequence[str], own_claims: Sequence[Claim] | None, *, json: bool) -> None:
+    """Print the claims named, by default all about the system and of the file, or else all that there are."""
+    from scansnap.claims.catalog import all_claims
+    from scansnap.claims.verify import select
+
+    selected = select(*names, claims=own_claims) if names or own_claims is not None else all_claims()
+    if json:
+        common.echo_json([claim.as_dict() for claim in selected])
+        return
+    width = max((len(claim.id) for claim in selected), default=0)
+    for claim in selected:
+        _print_row(claim.row(width))
+
+
+def _print_row(row: str, color: str | None = None) -> None:
+    """Print a row of a table, on a terminal in one line."""
+    columns = shutil.get_terminal_size((1000, 0)).columns
+    echo(row if len(row) <= columns else f"{row[: columns - 1].rstrip()}…", color=color)
+
+
 class _RowPrinter:
-    """Prints the rows of a table one by one, on a terminal each in one line."""
+    """Prints the rows of a table one by one."""
 
     def __init__(self, claims: Sequence[Claim]) -> None:
         from scansnap.claims.claim import NAME_WIDTH, table_heading
 
-        self.columns = shutil.get_terminal_size((1000, 0)).columns
         self.width = max(NAME_WIDTH, *(len(claim.id) for claim in claims))
-        self._print(table_heading(self.width))
+        _print_row(table_heading(self.width))
 
     def __call__(self, verdict: Verdict) -> None:
-        self._print(verdict.row(self.width), color=COLORS.get(verdict.verdict))
-
-    def _print(self, row: str, color: str | None = None) -> None:
-        cut = row if len(row) <= self.columns else f"{row[: self.columns - 1].rstrip()}…"
-        echo(cut, color=color)
+        _print_row(verdict.row(self.width), color=COLORS.get(verdict.verdict))
 
 
 def _print_in_full(verdicts: Sequence[Verdict]) -> None:

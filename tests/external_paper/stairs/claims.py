@@ -9,9 +9,12 @@ from stairs.theory import plateaus
 ABOUT = {"where": "Zhang et al., ICML 2025", "depends_on": "nothing"}
 
 
-@ss.claim("The population loss is the mean loss over contexts.", **ABOUT, wrong_factor=1.1)
+@ss.claim(**ABOUT, wrong_factor=1.1)
 def stairs_population_loss(check: ss.Check) -> None:
-    """400,000 sampled contexts of four pairs at random parameters; 3% are four standard errors."""
+    """The population loss is the mean loss over contexts.
+
+    Check: 400,000 sampled contexts of four pairs at random parameters; 3% are four standard errors.
+    """
     system, rng = LinearAttention(pairs=4, init=1.0), check.rng()
     start, data = system.start(check.seeds(1)), system.data([0], None)
     x = rng.normal(size=(400_000, system.pairs + 1, system.modes)) * np.sqrt(np.diagonal(data["covariance"][0]))
@@ -21,9 +24,12 @@ def stairs_population_loss(check: ss.Check) -> None:
     check.equal("loss", system.gradient(start, data)[1], (errors**2).mean() / 2, tolerance=0.03)
 
 
-@ss.claim("Separate heads learn one mode after the other, with a plateau of the loss before each.", **ABOUT)
+@ss.claim(**ABOUT)
 def stairs_one_plateau_each(check: ss.Check) -> None:
-    """Six flows from 0.001: the loss midway in ln t between two modes whose times differ by a factor of two."""
+    """Separate heads learn one mode after the other, with a plateau of the loss before each.
+
+    Check: Six flows from 0.001: the loss midway in ln t between two modes whose times differ by a factor of two.
+    """
     system, times = LinearAttention(init=1e-3), np.geomspace(1, 1e6, 600)
     run = ss.flow(system, lr=1.0, times=times, seeds=check.seeds(6), record=("loss", "learned"), progress=False)
     place = (run["learned"].values > 0.5).argmax(1)  # (run, mode)
@@ -35,9 +41,12 @@ def stairs_one_plateau_each(check: ss.Check) -> None:
     check.equal("loss at the end", expected[-1], run["loss"].values[:, -1], tolerance=1e-6)
 
 
-@ss.claim(r"Merged heads learn in one fall, after a time of $\ln(1/C)/|\Lambda^2|$ and a constant.", **ABOUT)
+@ss.claim(**ABOUT)
 def stairs_one_fall(check: ss.Check) -> None:
-    """Starts of 1e-4 and 1e-6, with C the part along the direction (v, U) = (1, Λ²/|Λ²|) that grows fastest."""
+    r"""Merged heads learn in one fall, after a time of $\ln(1/C)/|\Lambda^2|$ and a constant.
+
+    Check: Starts of 1e-4 and 1e-6, with C the part along the direction (v, U) = (1, Λ²/|Λ²|) that grows fastest.
+    """
     rows, seeds, times = [], check.seeds(4), np.linspace(0.1, 30, 3000)
     for init in (1e-4, 1e-6):
         system = LinearAttention(keys="merged", init=init)

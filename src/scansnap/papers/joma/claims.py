@@ -43,17 +43,18 @@ def _changes(attention_map: str, v: FloatArray, z: FloatArray) -> tuple[FloatArr
     return (squares[:, -1] - squares[:, 0])[:, None], z[:, -1] ** power - z[:, 0] ** power
 
 
-@system_claim(
-    r"The flow conserves $z_m^2 - \sum_k v_k^2$ with linear attention and $z_m - \frac{1}{2} \sum_k v_k^2$ with "
-    r"exponential attention, for every query $m$.",
-    where=WHERE + "invariants of the joint dynamics",
-    category="too strong",
-    conditions=r"one query; $\eta_V = \eta_Z$; orthonormal embeddings; any $\phi$ and any gradient from above",
-    correction=r"With several queries that share the hidden layer only $\sum_m z_m^2 - \sum_k v_k^2$ and "
-    r"$\sum_m z_m - \frac{1}{2} \sum_k v_k^2$ are constant.",
-)
+@system_claim(where=WHERE + "invariants of the joint dynamics", category="too strong")
 def joma_invariants(check: Check) -> None:
-    """Flows to t = 10 with four activations, random data and starts, one and three queries."""
+    r"""The flow conserves $z_m^2 - \sum_k v_k^2$ with linear attention and $z_m - \frac{1}{2} \sum_k v_k^2$ with
+    exponential attention, for every query $m$.
+
+    Conditions: one query; $\eta_V = \eta_Z$; orthonormal embeddings; any $\phi$ and any gradient from above
+
+    Correction: With several queries that share the hidden layer only $\sum_m z_m^2 - \sum_k v_k^2$ and $\sum_m z_m -
+    \frac{1}{2} \sum_k v_k^2$ are constant.
+
+    Check: Flows to t = 10 with four activations, random data and starts, one and three queries.
+    """
     for attention_map in ("linear", "exp"):
         for queries in (1, 3):
             role: Role = "assumed" if queries == 1 else "beyond"
@@ -72,14 +73,15 @@ def joma_invariants(check: Check) -> None:
                 )
 
 
-@system_claim(
-    r"A step of gradient descent of rate $\eta$ changes $z - \frac{1}{2} \sum_k v_k^2$ by "
-    r"$-\frac{\eta^2}{2} \sum_k (\partial v_k)^2$.",
-    where="derived here from the invariant of exponential attention",
-    conditions="exponential attention, one query; not under Adam, whose steps do not follow the gradient",
-)
+@system_claim(where="derived here from the invariant of exponential attention")
 def joma_steps(check: Check) -> None:
-    """Thirty steps with random data at two rates, each step by itself; Adam at one rate."""
+    r"""A step of gradient descent of rate $\eta$ changes $z - \frac{1}{2} \sum_k v_k^2$ by $-\frac{\eta^2}{2} \sum_k
+    (\partial v_k)^2$.
+
+    Conditions: exponential attention, one query; not under Adam, whose steps do not follow the gradient
+
+    Check: Thirty steps with random data at two rates, each step by itself; Adam at one rate.
+    """
     system = replace(SMALL_SYSTEM, attention_map="exp")
     seeds: dict[str, Any] = {"seeds": tuple(check.seeds(5)), "record": ("v", "z"), "steps": 30, "dtype": "float64"}
     for optimizer, rate in (("sgd", 0.1), ("sgd", 1.0), ("adam", 0.01)):
@@ -110,17 +112,18 @@ SIMILAR_CONTEXTS = JoMA(
 ESTIMATE_TIMES = np.geomspace(1, 1e4, 17)
 
 
-@system_claim(
-    r"With softmax attention $z \approx \frac{1}{2} \sum_k v_k^2 - \frac{1}{2} \sum_k |v_k|^2 \bar{b} + c$.",
-    where=WHERE + "softmax attention",
-    category="too strong",
-    conditions="contexts that resemble each other, early in training; the direction alone lasts longer",
-    correction="The estimate has the direction of $z$ while contexts resemble each other. Its size is right only at "
-    "first: later $z$ grows like a logarithm and the estimate like its square.",
-    wrong_factor=1.3,
-)
+@system_claim(where=WHERE + "softmax attention", category="too strong", wrong_factor=1.3)
 def joma_softmax_estimate(check: Check) -> None:
-    """Flows on the authors' contexts and on random ones of few tokens: correlation with z, and the slope of z on it."""
+    r"""With softmax attention $z \approx \frac{1}{2} \sum_k v_k^2 - \frac{1}{2} \sum_k |v_k|^2 \bar{b} + c$.
+
+    Conditions: contexts that resemble each other, early in training; the direction alone lasts longer
+
+    Correction: The estimate has the direction of $z$ while contexts resemble each other. Its size is right only at
+    first: later $z$ grows like a logarithm and the estimate like its square.
+
+    Check: Flows on the authors' contexts and on random ones of few tokens: correlation with z, and the slope of z on
+    it.
+    """
     seeds = check.seeds(4)
     agreement, slope = softmax_estimate(SIMILAR_CONTEXTS, seeds, ESTIMATE_TIMES)
     at = {time: int(np.argmin(np.abs(ESTIMATE_TIMES - time))) for time in (10, 1e4)}
@@ -135,16 +138,16 @@ def joma_softmax_estimate(check: Check) -> None:
     check.curve = Curve(ESTIMATE_TIMES, lines, "time", "z against its estimate")
 
 
-@system_claim(
-    r"Linear units under a constant gradient: $\mathrm{erf}(v_l/\sqrt{2})/\Delta_l$ is equal for all tokens, and the "
-    r"winner takes all at $t = \sqrt{\pi/2}/\max_l |\Delta_l|$.",
-    where=WHERE + "linear activation",
-    category="holds",
-    conditions=r"exponential attention, one query, $\eta_V = \eta_Z$, start at zero; with several hidden units "
-    r"$v_l$ and $\Delta_l$ are norms over them",
-)
+@system_claim(where=WHERE + "linear activation", category="holds")
 def joma_linear_law(check: Check) -> None:
-    """Flows of one and of four hidden units to 99.9% of the time of the blow-up; one of them beyond, where it ends."""
+    r"""Linear units under a constant gradient: $\mathrm{erf}(v_l/\sqrt{2})/\Delta_l$ is equal for all tokens, and the
+    winner takes all at $t = \sqrt{\pi/2}/\max_l |\Delta_l|$.
+
+    Conditions: exponential attention, one query, $\eta_V = \eta_Z$, start at zero; with several hidden units $v_l$ and
+    $\Delta_l$ are norms over them
+
+    Check: Flows of one and of four hidden units to 99.9% of the time of the blow-up; one of them beyond, where it ends.
+    """
     times = np.array([0.1, 0.5, 0.9, 0.99, 0.999])
     for hidden in (1, 4):
         system = JoMA(
@@ -170,19 +173,19 @@ def first_drive(system: JoMA, seed: int) -> FloatArray:
     return np.asarray(np.linalg.norm(above @ data["x"][0, 0], axis=0) / system.contexts)
 
 
-@system_claim(
-    r"Homogeneous units obey $\dot{v} = (\mu - v) e^{v^2/2}$, so that $\ln(1/\delta_j)/\ln(1/\delta_k) \to "
-    r"e^{(\mu_j^2 - \mu_k^2)/2}$ with $\delta = 1 - v/\mu$.",
-    where=WHERE + "homogeneous activations",
-    category="too strong",
-    conditions=r"the law itself; it takes $\mathrm{E}[g h' x_l]$ to be $\mu_l - v_l$",
-    correction=r"With squared errors and contexts of one token each the joint flow is $\dot{v} = e^z (\mu - v e^z)$ "
-    r"with $z = v^2/2$: $\ln(1/\delta)$ grows at the rate $(1 + v^2) e^{v^2}$ with $v^2 = W(\mu^2)$. Salient "
-    "components still come first, by smaller ratios.",
-    wrong_factor=1.2,
-)
+@system_claim(where=WHERE + "homogeneous activations", category="too strong", wrong_factor=1.2)
 def joma_homogeneous_law(check: Check) -> None:
-    """The law for random targets, late; then the joint flow with squared errors, whose late rates are measured."""
+    r"""Homogeneous units obey $\dot{v} = (\mu - v) e^{v^2/2}$, so that $\ln(1/\delta_j)/\ln(1/\delta_k) \to e^{(\mu_j^2
+    - \mu_k^2)/2}$ with $\delta = 1 - v/\mu$.
+
+    Conditions: the law itself; it takes $\mathrm{E}[g h' x_l]$ to be $\mu_l - v_l$
+
+    Correction: With squared errors and contexts of one token each the joint flow is $\dot{v} = e^z (\mu - v e^z)$ with
+    $z = v^2/2$: $\ln(1/\delta)$ grows at the rate $(1 + v^2) e^{v^2}$ with $v^2 = W(\mu^2)$. Salient components still
+    come first, by smaller ratios.
+
+    Check: The law for random targets, late; then the joint flow with squared errors, whose late rates are measured.
+    """
     mu = np.sort(check.rng().uniform(0.5, 2.0, 6))
     s = laws.homogeneous_law(mu, [1000.0, 2000.0])
     ratios = np.exp((mu**2 - mu[0] ** 2) / 2)
@@ -241,17 +244,20 @@ ENTROPY_TIMES = np.geomspace(1, 1e6, 49)
 
 
 @system_claim(
-    "Attention becomes sparse and then dense: salient tokens are learned first, the others later.",
     where=WHERE + "sparse, then dense attention; an open question for softmax attention and cross-entropy",
     category="too strong",
-    conditions=r"softmax attention and cross-entropy with $\eta_Z = 100 \eta_V$, along the flow; 12 tokens, 8 GELU "
-    "units, a random output layer; dense again means that a tenth of the fall of entropy comes back",
-    correction=r"The larger $\eta_Z/\eta_V$, the more often attention becomes dense again: rarely at 0.1, mostly "
-    "at 100. Attention that learns as fast as the hidden layer mostly stays sparse.",
     wrong_factor=-1.0,
 )
 def joma_sparse_then_dense(check: Check) -> None:
-    """Ten flows at each of three ratios of the rates, to t = 10^6: in how many does a tenth of the fall come back?
+    r"""Attention becomes sparse and then dense: salient tokens are learned first, the others later.
+
+    Conditions: softmax attention and cross-entropy with $\eta_Z = 100 \eta_V$, along the flow; 12 tokens, 8 GELU units,
+    a random output layer; dense again means that a tenth of the fall of entropy comes back
+
+    Correction: The larger $\eta_Z/\eta_V$, the more often attention becomes dense again: rarely at 0.1, mostly at 100.
+    Attention that learns as fast as the hidden layer mostly stays sparse.
+
+    Check: Ten flows at each of three ratios of the rates, to t = 10^6: in how many does a tenth of the fall come back?
 
     The limit of 60% and the end were chosen after seeing early flows.  All four rows have since come out the same on
     six fresh sets of ten seeds (seeds 1 to 4, 21 and 22 of the check).

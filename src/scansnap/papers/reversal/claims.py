@@ -32,16 +32,14 @@ def _split(facts: Facts, run: xr.Dataset, name: str) -> tuple[FloatArray, FloatA
     return values[..., : len(facts.trained)], values[..., len(facts.trained) :]
 
 
-@system_claim(
-    r"In (Y, Z) from a zero start the reversed probability stays $1/M$, and $1 - p$ of trained sentences falls like "
-    r"$1/(\eta_Y t)$, $t$ in updates of a sentence.",
-    where=f"{ZHU}, one-layer transformer",
-    category="sharpened",
-    conditions="zero start of the rows of Y that no trained sentence gives; no residual connection",
-    wrong_factor=1.01,
-)
+@system_claim(where=f"{ZHU}, one-layer transformer", category="sharpened", wrong_factor=1.01)
 def reversal_chance(check: Check) -> None:
-    """170 sentences and M = 202: 4,000 expected updates, flows to 10^60, sampled SGD, momentum and Adam.
+    r"""In (Y, Z) from a zero start the reversed probability stays $1/M$, and $1 - p$ of trained sentences falls like
+    $1/(\eta_Y t)$, $t$ in updates of a sentence.
+
+    Conditions: zero start of the rows of Y that no trained sentence gives; no residual connection
+
+    Check: 170 sentences and M = 202: 4,000 expected updates, flows to 10^60, sampled SGD, momentum and Adam.
 
     The context is one token, so f = e_given: only a sentence's own updates move its row of Y.  Then M h of Eq. 45 is
     the gap between the answer's logit and the others, 1 - p = (M - 1)/(M - 1 + exp(M h)), and the rows of tokens
@@ -92,15 +90,14 @@ def _wrong(growth: FloatArray, vocab_size: int) -> FloatArray:
     return np.asarray(1 / (1 + np.exp(vocab_size * growth) / (vocab_size - 1)), np.float64)
 
 
-@system_claim(
-    r"With a residual connection the reversed probability falls below chance, like $t^{-1/(n+1)}$ with $n$ trained "
-    "sentences of the relation that is asked about.",
-    where="derived here, for the setting of Zhu et al.",
-    conditions="zero start, $T \\to \\infty$, at least one trained sentence with that relation",
-    wrong_factor=1.01,
-)
+@system_claim(where="derived here, for the setting of Zhu et al.", wrong_factor=1.01)
 def reversal_residual(check: Check) -> None:
-    """Flows to 10^60 in four random settings against three equations in `theory.py`; no sentence, in contrast.
+    r"""With a residual connection the reversed probability falls below chance, like $t^{-1/(n+1)}$ with $n$ trained
+    sentences of the relation that is asked about.
+
+    Conditions: zero start, $T \to \infty$, at least one trained sentence with that relation
+
+    Check: Flows to 10^60 in four random settings against three equations in `theory.py`; no sentence, in contrast.
 
     Every sentence adds one vector to the row of its given token and to that of its relation.  The relation's row
     so learns which tokens are answers to it, and rules out those that never were.
@@ -149,18 +146,16 @@ def _gap(run: xr.Dataset, tokens: int) -> FloatArray:
     return np.asarray(np.log((tokens - 1) / np.expm1(loss)), np.float64)
 
 
-@system_claim(
-    "In the bilinear model the reversed loss over its start tends to 1 as the width $d$ grows.",
-    where=f"{ZHU}, bilinear model",
-    category="too strong",
-    conditions="a fixed time",
-    wrong_factor=2.0,
-    correction=r"averaged over embeddings the reversed loss rises by $n D^2 (1/V + 1/d) / (2 d) - D/d$ with "
-    r"$D \approx \ln t$: at a fixed width it grows without bound, and stays near its start only while $\ln^2 t$ is far "
-    "below $d$",
-)
+@system_claim(where=f"{ZHU}, bilinear model", category="too strong", wrong_factor=2.0)
 def reversal_bilinear_loss(check: Check) -> None:
-    """Flows of 20 pairs, 10 trained both ways, at widths from 512 to 2^20; and to 10^12 at width 64.
+    r"""In the bilinear model the reversed loss over its start tends to 1 as the width $d$ grows.
+
+    Conditions: a fixed time
+
+    Correction: averaged over embeddings the reversed loss rises by $n D^2 (1/V + 1/d) / (2 d) - D/d$ with $D \approx
+    \ln t$: at a fixed width it grows without bound, and stays near its start only while $\ln^2 t$ is far below $d$
+
+    Check: Flows of 20 pairs, 10 trained both ways, at widths from 512 to 2^20; and to 10^12 at width 64.
 
     The rise is a mean over 64 seeds.  The asked loss of a run has two kinds of noise, from the mean over the
     vocabulary, D sqrt(n) / (V sqrt(d n')), and from its answers, D sqrt(n) / (d sqrt(n')).  The standard error of
@@ -196,17 +191,17 @@ def reversal_bilinear_loss(check: Check) -> None:
     check.curve = Curve(TIMES, lines, "updates of a sentence", "reversed loss / its start")
 
 
-@system_claim(
-    r"In the bilinear model the spread of reversed weights goes like $1/d$.",
-    where=f"{ZHU}, bilinear model",
-    category="too strong",
-    conditions=r"$d$ below the square of the vocabulary",
-    wrong_factor=1.3,
-    correction=r"the variance is $D^2 [(n(1 - 1/V) + 1)/d^2 + n/(V^2 d)]$: the spread goes like $1/d$ for $d < V^2$ "
-    r"and like $1/\sqrt{d}$ beyond",
-)
+@system_claim(where=f"{ZHU}, bilinear model", category="too strong", wrong_factor=1.3)
 def reversal_bilinear_spread(check: Check) -> None:
-    """The standard deviation of reversed weights after 10^4 updates, 8 seeds, at widths from 2^7 to 2^20."""
+    r"""In the bilinear model the spread of reversed weights goes like $1/d$.
+
+    Conditions: $d$ below the square of the vocabulary
+
+    Correction: the variance is $D^2 [(n(1 - 1/V) + 1)/d^2 + n/(V^2 d)]$: the spread goes like $1/d$ for $d < V^2$ and
+    like $1/\sqrt{d}$ beyond
+
+    Check: The standard deviation of reversed weights after 10^4 updates, 8 seeds, at widths from 2^7 to 2^20.
+    """
     widths, measured, predicted = 2.0 ** np.array([7, 9, 16, 20]), [], []
     for width in widths:
         system = Reversal(pairs=20, both=10, width=int(width))
@@ -223,16 +218,15 @@ def reversal_bilinear_spread(check: Check) -> None:
     check.curve = Curve(widths, lines, "width d", "spread of reversed weights", log_y=True)
 
 
-@system_claim(
-    r"Along the flow of the bilinear model $L_{rev}(t)/L_{rev}(0) \geq (L(t)/L(0))^\epsilon$, for any $\epsilon$ if "
-    "the width is large enough.",
-    where=f"{ZHU}, bilinear model",
-    category="sharpened",
-    conditions="zero start, Gaussian embeddings wider than the vocabulary",
-    wrong_factor=1.05,
-)
+@system_claim(where=f"{ZHU}, bilinear model", category="sharpened", wrong_factor=1.05)
 def reversal_bilinear_law(check: Check) -> None:
-    """The least exponent along flows of 8 seeds in three settings, at widths 4V to 4^5 V, against its value at time 0.
+    r"""Along the flow of the bilinear model $L_{rev}(t)/L_{rev}(0) \geq (L(t)/L(0))^\epsilon$, for any $\epsilon$ if
+    the width is large enough.
+
+    Conditions: zero start, Gaussian embeddings wider than the vocabulary
+
+    Check: The least exponent along flows of 8 seeds in three settings, at widths 4V to 4^5 V, against its value at time
+    0.
 
     Both losses start at ln V, and the exponent ln(L_rev/L_rev(0)) / ln(L/L(0)) starts at the ratio of their slopes,
     <dL_rev, dL> / |dL|^2.  That is noise of size 1/sqrt(d).  Where it is positive it only falls from there.
@@ -265,15 +259,13 @@ def reversal_bilinear_law(check: Check) -> None:
 # --- chains and the identity bridge ----------------------------------------------------------------------------------
 
 
-@system_claim(
-    r"Learning $A \to B$ and $B \to C$ does not teach $A \leadsto C$.",
-    where=f"{ZHU}, chain of thought",
-    category="holds",
-    conditions="zero start",
-    wrong_factor=-1.0,
-)
+@system_claim(where=f"{ZHU}, chain of thought", category="holds", wrong_factor=-1.0)
 def reversal_chain(check: Check) -> None:
-    """(Y, Z) with and without a residual connection, some or no chains trained as wholes; the bilinear model.
+    r"""Learning $A \to B$ and $B \to C$ does not teach $A \leadsto C$.
+
+    Conditions: zero start
+
+    Check: (Y, Z) with and without a residual connection, some or no chains trained as wholes; the bilinear model.
 
     All chains that are only asked are alike: a permutation of their C leaves the row of A and that of the relation as
     they are.  So their answers tie, and each has at most 1/n' of the probability.
@@ -296,18 +288,17 @@ def reversal_chain(check: Check) -> None:
     check.positive("rise of the loss of A ⇝ C from 10 updates on, bilinear model", rise[:, 2:])
 
 
-@system_claim(
-    r"Training on $A = A$ too breaks the reversal curse.",
-    where=BRIDGE,
-    category="too strong",
-    conditions=r"a factored matrix $\Theta = PQ^T$ from a small start, identities of both $A$ and $B$",
-    wrong_factor=-1.0,
-    correction=r"it takes a product of matrices and the identities of given tokens and answers alike: $\Theta$ itself, "
-    r"(Y, Z), or the identities of $A$ or of $B$ alone leave the curse as it is; and only the choice among candidates "
-    r"is learned: the probability of the answer still falls, since $B$ predicts itself",
-)
+@system_claim(where=BRIDGE, category="too strong", wrong_factor=-1.0)
 def reversal_identity_bridge(check: Check) -> None:
-    """The share of asked pairs answered right among all A, for factored and plain matrices and (Y, Z).
+    r"""Training on $A = A$ too breaks the reversal curse.
+
+    Conditions: a factored matrix $\Theta = PQ^T$ from a small start, identities of both $A$ and $B$
+
+    Correction: it takes a product of matrices and the identities of given tokens and answers alike: $\Theta$ itself,
+    (Y, Z), or the identities of $A$ or of $B$ alone leave the curse as it is; and only the choice among candidates is
+    learned: the probability of the answer still falls, since $B$ predicts itself
+
+    Check: The share of asked pairs answered right among all A, for factored and plain matrices and (Y, Z).
 
     From a small start P and Q grow along the leading singular vectors of the gradient at zero.  For a pair (A, B) that
     is [[1, 1], [0, 1]] less a constant: rows A, B; columns A, B.  Its leading left and right vectors have entries of

@@ -30,18 +30,16 @@ SOLVER_LOGS = {
 """|p|^2/2 in the logs of the solver in the authors' notebooks (github.com/ucr-optml/max_margin_attention)."""
 
 
-@system_claim(
-    r"The ATT-SVM, the shortest $p$ with $(k_1 - k_t) \cdot p \ge 1$ for all $t$, of the authors' examples has "
-    r"$|p|^2/2$ = 0.49505, 0.5, 0.31319, 0.94444 and 0.5.",
-    where=f"{SELECTION}: solver logs in the notebooks",
-    category="holds",
-    conditions="none",
-    correction="the third number is for keys that include the score, which the notebook does not train on; on the keys "
-    "that it trains on the number is 0.37134, with the same direction in the plane",
-    wrong_factor=1.001,
-)
+@system_claim(where=f"{SELECTION}: solver logs in the notebooks", category="holds", wrong_factor=1.001)
 def att_svm_objectives(check: Check) -> None:
-    """Least-distance programming on nonnegative least squares, against the five printed digits."""
+    r"""The ATT-SVM, the shortest $p$ with $(k_1 - k_t) \cdot p \ge 1$ for all $t$, of the authors' examples has
+    $|p|^2/2$ = 0.49505, 0.5, 0.31319, 0.94444 and 0.5.
+
+    Correction: the third number is for keys that include the score, which the notebook does not train on; on the keys
+    that it trains on the number is 0.37134, with the same direction in the plane
+
+    Check: Least-distance programming on nonnegative least squares, against the five printed digits.
+    """
     plane = data_of(TokenSelection(example="plane", trained="p"), range(1))["keys"][0]
     clusters = data_of(TokenSelection(example="clusters", trained="p"), range(1))
     keys, best = clusters["keys"][0], np.zeros(3, np.int64)
@@ -62,16 +60,16 @@ def att_svm_objectives(check: Check) -> None:
     check.equal("several inputs, direction in the plane", printed_slope, slope, tolerance=1e-9, role="corrected")
 
 
-@system_claim(
-    r"With one-hot keys and a zero start, $z_1 - z_l = \ln(\eta w L (\gamma_1 - \gamma_l) t)$ with $w = "
-    r"\sigma(-\gamma_1)$: the angle to the max-margin direction closes like $1/\ln t$, and one minus its "
-    r"cosine like $1/\ln^2 t$.",
-    where="derived here",
-    conditions="one input of $L$ tokens, one best score, late times",
-    wrong_factor=1.001,
-)
+@system_claim(where="derived here", wrong_factor=1.001)
 def one_hot_gaps(check: Check) -> None:
-    """Flows of random scores to t = 1e60; (exp(z_1 - z_l) - 1)/(gamma_1 - gamma_l) is equal for all l at all times."""
+    r"""With one-hot keys and a zero start, $z_1 - z_l = \ln(\eta w L (\gamma_1 - \gamma_l) t)$ with $w =
+    \sigma(-\gamma_1)$: the angle to the max-margin direction closes like $1/\ln t$, and one minus its cosine like
+    $1/\ln^2 t$.
+
+    Conditions: one input of $L$ tokens, one best score, late times
+
+    Check: Flows of random scores to t = 1e60; (exp(z_1 - z_l) - 1)/(gamma_1 - gamma_l) is equal for all l at all times.
+    """
     rate, times = 0.5, np.geomspace(1.0, 1e60, 61)
     logits, laws, ratios, bends, errors = [], [], [], [], []
     for tokens in (3, 5, 8):
@@ -98,16 +96,19 @@ def one_hot_gaps(check: Check) -> None:
 
 
 @system_claim(
-    r"The direction converges to the ATT-SVM of the selected tokens: a support vector's gap is "
-    r"$\ln(\eta w_i \Delta_{il} t/(n \lambda_{il}))$, up to $t^{-q}$ with $q = \min(m - 1, h)$.",
     where=f"{SELECTION}: convergence in direction; the constants and the power are derived here",
     category="sharpened",
-    conditions=r"locally optimal tokens; $m$ is the least margin above 1 and $h$ the least non-zero eigenvalue of "
-    r"$\sum \lambda d d'$",
     wrong_factor=1.2,
 )
 def support_gaps(check: Check) -> None:
-    """Flows of random inputs to t = 1e60, with p and with W trained, and the power of t between 1e45 and 1e60."""
+    r"""The direction converges to the ATT-SVM of the selected tokens: a support vector's gap is $\ln(\eta w_i
+    \Delta_{il} t/(n \lambda_{il}))$, up to $t^{-q}$ with $q = \min(m - 1, h)$.
+
+    Conditions: locally optimal tokens; $m$ is the least margin above 1 and $h$ the least non-zero eigenvalue of $\sum
+    \lambda d d'$
+
+    Check: Flows of random inputs to t = 1e60, with p and with W trained, and the power of t between 1e45 and 1e60.
+    """
     times = [1e45, 1e60]
     laws, gaps, powers, cosines = [], [], [], []
     for system in (
@@ -140,15 +141,15 @@ def support_gaps(check: Check) -> None:
     check.at_least("cosine with the ATT-SVM at 1e60", np.array(cosines)[:, -1], 0.995)
 
 
-@system_claim(
-    r"On the example in the plane the direction overshoots the ATT-SVM's and returns like $1/\ln t$: the token with "
-    r"margin $1 + a/(1 + a^2)$ pulls it across.",
-    where=f"{SELECTION}: the example in the plane with scores 1, 0.9, 0.9; derived here",
-    conditions=r"$p(0) = (0, y)$ with $0 < y < \ln((1 + 2a)/a)/(a (1 + a))$; $a = 0.1$ in the example",
-    wrong_factor=1.01,
-)
+@system_claim(where=f"{SELECTION}: the example in the plane with scores 1, 0.9, 0.9; derived here", wrong_factor=1.01)
 def direction_overshoots(check: Check) -> None:
-    """The flow to t = 1e60 against the exact path: its constant, the angle at which it turns and the final distance.
+    r"""On the example in the plane the direction overshoots the ATT-SVM's and returns like $1/\ln t$: the token with
+    margin $1 + a/(1 + a^2)$ pulls it across.
+
+    Conditions: $p(0) = (0, y)$ with $0 < y < \ln((1 + 2a)/a)/(a (1 + a))$; $a = 0.1$ in the example
+
+    Check: The flow to t = 1e60 against the exact path: its constant, the angle at which it turns and the final
+    distance.
 
     Without the token (1, 0) the loss pulls p along the ATT-SVM's direction only, and the direction does not cross it.
     """
@@ -176,16 +177,20 @@ def direction_overshoots(check: Check) -> None:
 
 
 @system_claim(
-    "Gradient descent converges to the ATT-SVM of locally optimal tokens: each support vector has a lower score than "
-    "the token selected.",
     where=f"{SELECTION}; 100 random data sets in the authors' repositories",
     category="holds under its assumptions",
-    conditions="normalized gradient descent, run until attention has stopped switching: 8,000 steps, not 2,000",
-    correction="the selected token need not be the best one: conditions on scores or dimension are needed for that",
     wrong_factor=1.2,
 )
 def selected_tokens(check: Check) -> None:
-    """Twenty of the data sets at rate 0.1 from zero; that the best token of every input is selected is beyond it."""
+    """Gradient descent converges to the ATT-SVM of locally optimal tokens: each support vector has a lower score than
+    the token selected.
+
+    Conditions: normalized gradient descent, run until attention has stopped switching: 8,000 steps, not 2,000
+
+    Correction: the selected token need not be the best one: conditions on scores or dimension are needed for that
+
+    Check: Twenty of the data sets at rate 0.1 from zero; that the best token of every input is selected is beyond it.
+    """
     system, seeds = TokenSelection(init_scale=0.0), check.seeds(20)
     runs = quiet_train(
         system, lr=0.1, steps=8000, optimizer="normalized_sgd", seeds=seeds, record_every=2000, dtype="float64"
@@ -203,17 +208,21 @@ def selected_tokens(check: Check) -> None:
 
 
 @system_claim(
-    "Within a strongly connected component of the token-priority graph, logit gaps converge to log ratios of "
-    r"frequencies; between components they grow like $\ln t$.",
     where=f"{NEXT_TOKEN}: hard retrieval and soft composition",
     category="holds under its assumptions",
-    conditions="one-hot embeddings; for the frequencies, contexts that hold whole components with the same counts",
-    correction="in general gaps within a component converge to the maximum likelihood of Luce's choice model; between "
-    r"components they grow like $s \ln t$ with the shortest $s$ that falls by at least 1 along edges",
     wrong_factor=1.01,
 )
 def token_priority(check: Check) -> None:
-    """Flows to t = 1e60 of chains of components, in which contexts hold whole components, and of random contexts."""
+    r"""Within a strongly connected component of the token-priority graph, logit gaps converge to log ratios of
+    frequencies; between components they grow like $\ln t$.
+
+    Conditions: one-hot embeddings; for the frequencies, contexts that hold whole components with the same counts
+
+    Correction: in general gaps within a component converge to the maximum likelihood of Luce's choice model; between
+    components they grow like $s \ln t$ with the shortest $s$ that falls by at least 1 along edges
+
+    Check: Flows to t = 1e60 of chains of components, in which contexts hold whole components, and of random contexts.
+    """
     times = [1e30, 1e60]
     for system in (NextToken(example="chain"), NextToken()):
         seeds = check.seeds(6)

@@ -28,15 +28,14 @@ def _flow(system: Sink, seeds: range, *, lr_alpha: float = 1.0, lr_beta: float =
     return quiet_flow(system, **rates, times=TIMES, seeds=seeds, record=record, atol=1e-13)
 
 
-@system_claim(
-    r"The sink's logit grows like $\frac{1}{2} \ln t$ while the norm of its value falls like $t^{-1/2}$.",
-    where=f"{GUO}, mutual reinforcement",
-    category="sharpened",
-    conditions="copying values, contexts that differ, a value that starts at zero",
-    wrong_factor=1.01,
-)
+@system_claim(where=f"{GUO}, mutual reinforcement", category="sharpened", wrong_factor=1.01)
 def sink_growth(check: Check) -> None:
-    """Flows to 10^10 in five random settings and rates against `late_sink`; the excess loss is 1/(4 eta t)."""
+    r"""The sink's logit grows like $\frac{1}{2} \ln t$ while the norm of its value falls like $t^{-1/2}$.
+
+    Conditions: copying values, contexts that differ, a value that starts at zero
+
+    Check: Flows to 10^10 in five random settings and rates against `late_sink`; the excess loss is 1/(4 eta t).
+    """
     rng = check.rng()
     lines: dict[str, FloatArray] = {}
     for seed in check.seeds(5):
@@ -57,18 +56,18 @@ def _late(system: Sink, seed: int, **options: Any) -> Any:
     return late_sink(TIMES, target=data["target"][0], frequency=data["frequency"][0], **settings)
 
 
-@system_claim(
-    "Both halves are needed: without copying values, or with the sink's value frozen, no sink grows.",
-    where=f"{GUO}, mutual reinforcement",
-    category="too strong",
-    conditions="a frozen value that is not zero",
-    wrong_factor=-1.0,
-    correction=r"with a frozen value $\beta_0$ the sink takes all attention exactly if $(\mathrm{softmax}(\ln p + "
-    r"\beta_0) - p) \cdot (\xi \bar c - \beta_0) \geq 0$; at $\beta_0 = 0$ it grows like $\frac{1}{2} \ln t$, as a "
-    "value that learns does; contexts must differ too: with one context no sink grows",
-)
+@system_claim(where=f"{GUO}, mutual reinforcement", category="too strong", wrong_factor=-1.0)
 def sink_halves(check: Check) -> None:
-    """Flows to 10^10: no copying, one context, values frozen at zero, and 24 random frozen values by a criterion."""
+    r"""Both halves are needed: without copying values, or with the sink's value frozen, no sink grows.
+
+    Conditions: a frozen value that is not zero
+
+    Correction: with a frozen value $\beta_0$ the sink takes all attention exactly if $(\mathrm{softmax}(\ln p +
+    \beta_0) - p) \cdot (\xi \bar c - \beta_0) \geq 0$; at $\beta_0 = 0$ it grows like $\frac{1}{2} \ln t$, as a value
+    that learns does; contexts must differ too: with one context no sink grows
+
+    Check: Flows to 10^10: no copying, one context, values frozen at zero, and 24 random frozen values by a criterion.
+    """
     seeds = check.seeds(6)
     still = _flow(Sink(copying=0.0, value_scale=1.0), seeds)["alpha"].values
     check.positive("fall of the sink's logit without copying", -still)
@@ -109,16 +108,14 @@ def attention_on_start(seeds: range, attention_map: Any = "softmax", **options: 
 ADAM: dict[str, Any] = {"lr": 0.03, "optimizer": "adam"}
 
 
-@system_claim(
-    "A head is dormant on tokens that copy nothing (it attends to the start token, whose value is small) and active on "
-    "triggers; ReLU attention has no sink.",
-    where=f"{GUO}, Bigram-Backcopy",
-    category="holds",
-    conditions="one layer with one-hot embeddings, Adam",
-    wrong_factor=-1.0,
-)
+@system_claim(where=f"{GUO}, Bigram-Backcopy", category="holds", wrong_factor=-1.0)
 def sink_layer(check: Check) -> None:
-    """900 sampled updates of the whole layer by Adam at rate 0.03, two seeds, with softmax and with ReLU attention.
+    """A head is dormant on tokens that copy nothing (it attends to the start token, whose value is small) and active on
+    triggers; ReLU attention has no sink.
+
+    Conditions: one layer with one-hot embeddings, Adam
+
+    Check: 900 sampled updates of the whole layer by Adam at rate 0.03, two seeds, with softmax and with ReLU attention.
 
     The rows about ReLU were written after a fixed limit of 10% had failed for one of two seeds.  All rows have since
     held on six fresh pairs of seeds (seeds 2 to 4 and 21 to 23 of the check).
@@ -135,16 +132,16 @@ def sink_layer(check: Check) -> None:
     check.positive("a third of softmax attention there less ReLU's", dormant / 3 - relu[:, -1])
 
 
-@system_claim(
-    "Training with SGD in place of Adam removes the sink.",
-    where=GUO,
-    category="error",
-    conditions="one layer with one-hot embeddings",
-    wrong_factor=-1.0,
-    correction="in this layer the sink grows under SGD too, more slowly: the reduction has it under gradient flow",
-)
+@system_claim(where=GUO, category="error", wrong_factor=-1.0)
 def sink_sgd(check: Check) -> None:
-    """900 sampled updates of the whole layer by SGD at rates 1 and 10, two seeds each."""
+    """Training with SGD in place of Adam removes the sink.
+
+    Conditions: one layer with one-hot embeddings
+
+    Correction: in this layer the sink grows under SGD too, more slowly: the reduction has it under gradient flow
+
+    Check: 900 sampled updates of the whole layer by SGD at rates 1 and 10, two seeds each.
+    """
     for rate in (1.0, 10.0):
         on_start = attention_on_start(check.seeds(2), lr=rate)[1][0]
         check.positive(f"0.2 less attention of non-triggers on the start token, rate {rate:g}", 0.2 - on_start[:, -1])
