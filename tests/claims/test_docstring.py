@@ -64,6 +64,7 @@ def test_a_computed_statement_leaves_the_docstring_its_named_paragraphs() -> Non
         ("Check: By hand.", "stated states nothing"),
         ("It holds.\n\nCondition: small", "of stated has a paragraph 'Condition:': write 'Conditions:'"),
         ("It holds.\n\nconditions: small", "of stated has a paragraph 'conditions:': write 'Conditions:'"),
+        ("It holds.\n\nCHECK: by hand", "of stated has a paragraph 'CHECK:': write 'Check:'"),
         ("It holds.\n\nCorrections: it does", "of stated has a paragraph 'Corrections:': write 'Correction:'"),
         ("It holds.\n\nCheck : by hand", "of stated has a paragraph 'Check :': write 'Check:'"),
         ("It holds.\nCheck: By hand.", "of stated, leave an empty line before 'Check:'"),
