@@ -31,7 +31,7 @@ def test_the_widget_trains_in_a_notebook(browser: Any, tmp_path: Path, policy: s
     """It begins where Python says, trains, and tells Python where its controls are."""
     pytest.importorskip("anywidget", reason="anywidget is not installed: install scansnap[notebook]")
     options = ss.TrainOptions(lr_y=2.0, lr_z=1.0, steps=30, batch_size=None, seq_len=float("inf"))
-    widget: Any = ss.explore("syn-medium-3", options, height=700)
+    widget: Any = ss.explore("syn-medium-3", **vars(options), height=700)
     assert (widget.page, widget.height) == (page_of(widget.address, "embedded"), 700)
     traits = {name: getattr(widget, name) for name in ("page", "address", "height")}
     plain = json.dumps(traits).replace("</", "<\\/")

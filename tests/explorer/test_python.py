@@ -64,7 +64,7 @@ def test_the_page_reads_an_address_as_it_was_meant() -> None:
         assert answer["steps"] == expected.pop("steps", 100)
         assert answer["options"] == expected
     for experiment in PUBLISHED.values():
-        (answer,) = ask("address", [{"text": address_of(experiment.classes_name, experiment.options)}])
+        (answer,) = ask("address", [{"text": address_of(experiment.classes_name, vars(experiment.options))}])
         assert answer["problems"] == []
         assert (answer["options"]["lrY"], answer["steps"]) == (experiment.options.lr_y, experiment.options.steps)
 
@@ -87,7 +87,7 @@ def test_an_address_is_put_into_the_page_unharmed() -> None:
     [
         ("near-distinct", {}, "classes is PositionedClasses: the explorer shows SequenceClasses"),
         ("syn-large", {}, "unknown class setting 'syn-large'"),
-        ("syn-small", {"heads": 2}, "heads is given, which the explorer has not"),
+        ("syn-small", {"heads": 2}, "the explorer does not support heads"),
         ("syn-small", {"lr_y": [1, 2]}, "the explorer shows one run"),
         ("syn-small", {"lr_q": 1}, "unknown option 'lr_q'"),
         ("syn-small", {"optimizer": ss.Adam(beta_1=0.5)}, "of built-in parts"),
@@ -100,9 +100,9 @@ def test_what_cannot_be_explored_is_refused(classes: str, options: dict[str, Any
         ss.explore(classes, **options)
 
 
-def test_options_are_given_once() -> None:
-    with pytest.raises(ss.InputError, match="lr_y is given beside options"):
-        ss.explore("syn-small", PUBLISHED["syn-small"].options, lr_y=2)
+def test_options_are_given_by_name() -> None:
+    with pytest.raises(ss.InputError, match="explore takes options by name"):
+        ss.explore("syn-small", PUBLISHED["syn-small"].options)  # type: ignore[call-arg]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
 from scansnap.runtime.errors import InputError, ScanSnapError, short_repr
 from scansnap.validation import checks
-from scansnap.validation.options import from_names, options_of
+from scansnap.validation.options import from_names, options_of, refuse_options_object
 from scansnap.validation.validate import validated
 
 PAGE = Path(__file__).with_name("explorer.html")
@@ -85,25 +85,19 @@ class Explorer(Protocol):
     height: int  # in pixels
 
 
+@refuse_options_object
 @validated
-def explore(
-    classes: DataSource | str | None = None,
-    options: TrainOptions | None = None,
-    /,
-    *,
-    height: int = 900,
-    **kwargs: object,
-) -> Explorer:
+def explore(classes: DataSource | str | None = None, /, *, height: int = 900, **kwargs: object) -> Explorer:
     """Show the explorer in a notebook (Jupyter, marimo, or any that shows anywidget): the page of `scansnap explore`.
 
     Parameters
     ----------
     classes : SequenceClasses or a name
         What to learn from; also the path of a classes file.  By default two topics in words.
-    options : TrainOptions, or options of `train` by name
-        The initial values of the controls.
     height : int
         In pixels.
+    **kwargs
+        The initial values of the controls: options of `train`.
 
     Examples
     --------
@@ -111,9 +105,7 @@ def explore(
     >>> widget.address
     '#classes=syn-small&lr_y=2'
     """
-    if options is not None and kwargs:
-        raise InputError(f"{', '.join(kwargs)} is given beside options: change the options with dataclasses.replace.")
-    address = address_of(classes, kwargs if options is None else options)
+    address = address_of(classes, kwargs)
     checks.integer("height", height, least=200, most=10_000)
     return _widget()(page=page_of(address, "embedded"), address=address, height=height)
 
@@ -150,7 +142,7 @@ def page_of(address: str, view: Literal["", "embedded"] = "") -> str:
     return text
 
 
-def address_of(classes: DataSource | str | None, options: TrainOptions | Mapping[str, Any]) -> str:
+def address_of(classes: DataSource | str | None, options: Mapping[str, Any]) -> str:
     """The address of an experiment; options, and classes, that are not given are those of the page.
 
     If classes of the user are given without options, the options are `VISIBLE`.
@@ -186,17 +178,14 @@ def _written(classes: SequenceClasses) -> str:
     return json.dumps(classes_to_mapping(classes), ensure_ascii=False, separators=(",", ":"))
 
 
-def _checked(options: TrainOptions | Mapping[str, Any]) -> dict[str, Any]:
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options to be written, checked as `train` checks them."""
-    if isinstance(options, TrainOptions):
-        every, stated = options, set(OPTIONS)
-    else:
-        every, stated = from_names(TrainOptions, {**FIRST_OPTIONS, **options}), set(options)
+    every = from_names(TrainOptions, {**FIRST_OPTIONS, **options})
     usual = from_names(TrainOptions, FIRST_OPTIONS)
     for name in options_of(TrainOptions):
         if name not in OPTIONS and name not in OPTIONS_WITHOUT_EFFECT and getattr(every, name) != getattr(usual, name):
-            raise InputError(f"{name} is given, which the explorer has not: it has {', '.join(OPTIONS)}.")
-    values = {name: _single(name, getattr(every, name)) for name in OPTIONS if name in stated}
+            raise InputError(f"the explorer does not support {name}: choose from {', '.join(OPTIONS)}.")
+    values = {name: _single(name, getattr(every, name)) for name in OPTIONS if name in options}
     return {name: value for name, value in values.items() if (name, value) != ("momentum", None)}
 
 

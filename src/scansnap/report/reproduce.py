@@ -213,7 +213,7 @@ def render(
         roles=ROLES,
         numbered=catalog.NUMBERED,
         assumptions=_assumptions(),
-        explorer=page_of(address_of("syn-small", SYN_SMALL), "embedded"),
+        explorer=page_of(address_of("syn-small", vars(SYN_SMALL)), "embedded"),
     )
 
 
