@@ -15,11 +15,11 @@ from scipy import stats
 
 import scansnap as ss
 from scansnap.data.sampling import (
+    BINARY_SEARCH_SIZE,
     COUNTING_LIMIT,
     GOLDEN,
     MIX_1,
     MIX_2,
-    WIDE,
     SamplingTables,
     binomial,
     fill_draws,
@@ -114,7 +114,7 @@ def test_counts_are_those_of_the_sequences(classes: ss.SequenceClasses, length: 
 def test_wide_classes_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Binary search, and counting against thresholds in NumPy, are two ways to one result."""
     rng = np.random.default_rng(0)
-    size = WIDE + 44
+    size = BINARY_SEARCH_SIZE + 44
     p = rng.dirichlet(np.ones(size))
     classes = ss.SequenceClasses.from_supports(
         tokens=[np.arange(size)], probs=[p / p.sum()], query=[0], next_token=[1], vocab_size=size

@@ -1,7 +1,8 @@
 """Stores that scansnap 0.1.0 wrote (commit bfe26559) open as they did, and none loses anything.
 
-`written_by_0_1.zip` has finished results, snapshots and text models, among them two that were killed in the middle of a
-commit, and two interrupted runs.  `values.npz` in it has every number, as the version that wrote them read them.
+`written_by_0_1.zip` has finished results, snapshots and text models, among them a result whose writer was killed in the
+middle of its last commit and snapshots of a watch that was killed, and two interrupted runs.  `values.npz` in it has
+every number, as the version that wrote them read them.
 """
 
 from __future__ import annotations

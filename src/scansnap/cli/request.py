@@ -19,7 +19,7 @@ from scansnap.data.named_classes import NAMED_CLASSES, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TimesType
 from scansnap.dynamics.published import FIRST, PUBLISHED, Experiment
-from scansnap.explorer.page import VISIBLE
+from scansnap.explorer.page import VISIBLE_OPTIONS
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.systems.system import System
 from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
@@ -93,7 +93,7 @@ class Request:
         if isinstance(self.system, System):
             return f"here or by a preset of the system ({', '.join(self.system.presets) or 'none'})"
         source = "" if self.classes is None else f" --classes {shlex.quote(self.classes)}"
-        visible = {name: VISIBLE[name] for name in required_of(cls) if name in VISIBLE}
+        visible = {name: VISIBLE_OPTIONS[name] for name in required_of(cls) if name in VISIBLE_OPTIONS}
         example = " ".join(f"{flag_name(name)} {value:g}" for name, value in visible.items())
         return (
             f"since only presets set rates and lengths: try scansnap {self.command}{source} {example}, or the options "

@@ -56,7 +56,7 @@ Number = Annotated[int, IntegerType({"least": 1})]
 COUNTING_LIMIT = 1279
 """Up to this many contextual tokens thresholds are counted; beyond, binomials cost less (`benchmarks/scaling.py`)."""
 
-WIDE = 256
+BINARY_SEARCH_SIZE = 256
 """From this many tokens in a class, a binary search per draw beats counting against every threshold."""
 
 BLOCK = 64
@@ -273,7 +273,7 @@ def draw_batches(seed, first_step, length, each_class_once, size, thresholds, cl
             if length == 0:
                 continue
             fill_draws(key, draws)
-            if last >= WIDE:
+            if last >= BINARY_SEARCH_SIZE:
                 for j in range(length):
                     counts[s, b, find(thresholds, n, last, draws[j])] += 1
                 continue

@@ -65,7 +65,7 @@ class Method:
     outcome: Mapping[str, Any]  # coordinates that say how a run ended, with their values before it starts
 
 
-RECORDED = ("loss", "accuracy", "entropy")
+SWEEP_QUANTITIES = ("loss", "accuracy", "entropy")
 """What a sweep of (Y, Z) records by default."""
 
 MISSING = np.array("missing", "U8")
@@ -291,7 +291,7 @@ def _with_defaults(method: Method, system: System | DataSource, options: Mapping
     values = {
         **defaults_of(options_class),
         **method.defaults,
-        "record": RECORDED if is_yz else ("loss",),
+        "record": SWEEP_QUANTITIES if is_yz else ("loss",),
         **options,
     }
     if missing := [name for name in required_of(options_class) if name not in values and name != "lr_y"]:

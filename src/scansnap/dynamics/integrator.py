@@ -78,7 +78,7 @@ STAGES = 4
 FIRST_STEP = 0.01
 SAFETY, LEAST_GROWTH, MOST_GROWTH = 0.9, 0.2, 5.0
 
-SOLVED = 0.02
+SWEEP_TOLERANCE = 0.02
 """Sweeps end when the remaining change is this part of the error allowed."""
 
 MOST_SWEEPS = 20
@@ -200,9 +200,9 @@ class Step:
                 break
             if sweep > 1:
                 rate = moved / before
-            if moved < 1e-3 * SOLVED:
+            if moved < 1e-3 * SWEEP_TOLERANCE:
                 return sweep, min(rate, WANTED_RATE)
-            if sweep > 1 and rate < 1.0 and moved * rate < SOLVED * (1.0 - rate):
+            if sweep > 1 and rate < 1.0 and moved * rate < SWEEP_TOLERANCE * (1.0 - rate):
                 return sweep, rate
             if sweep > 2 and rate > DIVERGING:
                 break

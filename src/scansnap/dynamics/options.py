@@ -21,7 +21,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.start import StartOptions, bias_by_bucket, prior_logits
 from scansnap.dynamics.update_rules import OPTIMIZERS, SCHEDULES, Schedule, UpdateRule, check_rule
-from scansnap.results.quantities import QUANTITIES, RECORDED
+from scansnap.results.quantities import DEFAULT_QUANTITIES, QUANTITIES
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.yz.architecture import BASIC, Layer, LayerOptions
@@ -283,7 +283,7 @@ class YZOptions(StartOptions, LayerOptions, ABC):
     record: str | Quantity | Sequence[str | Quantity] = option(
         f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
         RecordType(QUANTITIES),
-        default=RECORDED,
+        default=DEFAULT_QUANTITIES,
         axis=False,
         separator="",
     )
@@ -297,7 +297,7 @@ class YZOptions(StartOptions, LayerOptions, ABC):
     def recorded(self) -> tuple[Quantity, ...]:
         """The quantities to record; of the usual ones those that these runs have."""
         quantities = RecordType(QUANTITIES).members(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
-        if self.record != RECORDED:
+        if self.record != DEFAULT_QUANTITIES:
             return quantities
         return tuple(quantity for quantity in quantities if not set(quantity.needs) & set(self.missing_needs))
 

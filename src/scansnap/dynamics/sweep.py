@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scansnap.data.source import DataSource
 from scansnap.dynamics.grid import (
     RATIO,
-    RECORDED,
+    SWEEP_QUANTITIES,
     TRAINING,
     Arrays,
     Grid,
@@ -60,7 +60,7 @@ class SweepOptions(SweepExecution, TimeOptions, TrainOptions):
 
     steps: int | None = None  # type: ignore[assignment]  # of training
     times: Sequence[float] | NDArray[np.floating] | None = None  # type: ignore[assignment]  # of the flow
-    record: str | Quantity | Sequence[str | Quantity] = RECORDED
+    record: str | Quantity | Sequence[str | Quantity] = SWEEP_QUANTITIES
     record_every: int | None = TRAINING.defaults["record_every"]
 
 

@@ -55,7 +55,7 @@ NAMES = ("syn-small", "syn-medium-1", "syn-medium-3", "syn-medium-5", "syn-mediu
 FIRST_OPTIONS = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100}
 """What the page begins with where `train` has no default."""
 
-VISIBLE = {"lr_y": 5.0, "lr_z": 10.0, "momentum": 0.9, "steps": 60}
+VISIBLE_OPTIONS = {"lr_y": 5.0, "lr_z": 10.0, "momentum": 0.9, "steps": 60}
 """Options with which small classes visibly scan and snap; the page begins with them for the user's own classes."""
 
 SCRIPT = """
@@ -145,14 +145,14 @@ def page_of(address: str, view: Literal["", "embedded"] = "") -> str:
 def address_of(classes: DataSource | str | None, options: Mapping[str, Any]) -> str:
     """The address of an experiment; options, and classes, that are not given are those of the page.
 
-    If classes of the user are given without options, the options are `VISIBLE`.
+    If classes of the user are given without options, the options are `VISIBLE_OPTIONS`.
     """
     fields = {}
     if isinstance(classes, str) and classes in NAMES:
         fields["classes"] = classes
     elif classes is not None:
         fields["classes"] = _written(_shown(as_source(classes)))
-        options = options or VISIBLE
+        options = options or VISIBLE_OPTIONS
     for name, value in _checked(options).items():
         fields[name] = _text(value)
     return "#" * bool(fields) + "&".join(f"{name}={quote(str(word), safe=',:')}" for name, word in fields.items())

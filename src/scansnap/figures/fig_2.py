@@ -35,7 +35,7 @@ STAGES = {"start": "(a) start", "fastest": "(b) moves fastest", "snap": "(c) $t_
 SUPPRESSED = "Common tokens are being suppressed while attention moves fastest."
 AHEAD = "The distinct token that was ahead takes over from the others."
 SLOWER = "Past t₀ attention moves ever more slowly."
-FROZEN = "Past t₀ the pattern is all but frozen."
+FREEZE_STATEMENT = "Past t₀ the pattern is all but frozen."
 
 WINDOW = 5
 """The number of updates over which the speed of a run is averaged before its maximum is located."""
@@ -149,7 +149,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             SLOWER, 1 - late / soon, "one minus the ratio of the mean speed from 5 t₀ to 10 t₀ to that from t₀ to 2 t₀"
         ),
         rise(
-            FROZEN,
+            FREEZE_STATEMENT,
             dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),
             "attention moved up to t₀ minus attention moved from t₀ to 10 t₀",
         ),

@@ -22,7 +22,7 @@ from scansnap.figures.style import attention_bar, draw_band, label, legend, wide
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.rates["lr_y"] for name in ("syn-small", "syn-small-fast-decoder")])
 
-LEARNED = 0.1
+CONVERGED_LOSS = 0.1
 """A run has converged when its loss is below this many nats."""
 
 
@@ -103,7 +103,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         statement = f"Attention gathers on the most probable distinct token {at}."
         tested.append(majority(statement, won, "classes of all runs"))
     slow, fast = entropy.isel(lr_y=0, step=-1), entropy.isel(lr_y=-1, step=-1)
-    reached = (dataset["loss"] < LEARNED).idxmax("step")
+    reached = (dataset["loss"] < CONVERGED_LOSS).idxmax("step")
     tested.append(
         rise("A larger η_Y leaves attention less sparse.", fast - slow, "entropy at η_Y = 10 minus at η_Y = 1")
     )
@@ -111,7 +111,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         rise(
             "A larger η_Y converges faster.",
             reached.isel(lr_y=0) - reached.isel(lr_y=-1),
-            f"updates to a loss below {LEARNED} nats, η_Y = 1 minus η_Y = 10",
+            f"updates to a loss below {CONVERGED_LOSS} nats, η_Y = 1 minus η_Y = 10",
         )
     )
     tested.append(_published(dataset))

@@ -59,7 +59,7 @@ ANSWERS = (
     ),
     (
         "Does it freeze?",
-        (fig_2.FROZEN,),
+        (fig_2.FREEZE_STATEMENT,),
         "Yes: past the phase transition less of it moves than before.",
         "That depends on how much loss is left, since only errors move attention. Under plain SGD the loss fades "
         "slowly, and from the transition at t₀ to 10 t₀ more of attention moves than before; where momentum or large "

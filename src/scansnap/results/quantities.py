@@ -200,5 +200,5 @@ _shown(
 )
 _shown("position_bias", "bucket", long_name="bias on attention logits by bucket of positions")
 
-RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
+DEFAULT_QUANTITIES = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 """The quantities that are recorded by default."""

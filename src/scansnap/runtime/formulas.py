@@ -1,9 +1,9 @@
 r"""Mathematics in text: Unicode symbols in terminals, and MathML on pages.
 
 Texts contain mathematics in two forms.  A formula stands between dollar signs, as `$\eta_Y \gg \eta_Z$`.  It may use
-the symbols that `latex2mathml` knows, and `NAMED`, `WITH_ARGUMENT` and `\frac`.  Outside of formulas, Greek letters are
-written by name and symbols are spelled, as in `eta_Y >> eta_Z`.  Anything else is plain text: "it costs $5" is not a
-formula, nor is one with an unknown command, and nothing between dollar signs becomes markup.
+the symbols that `latex2mathml` knows, and `SYMBOL_COMMANDS`, `WITH_ARGUMENT` and `\frac`.  Outside of formulas, Greek
+letters are written by name and symbols are spelled, as in `eta_Y >> eta_Z`.  Anything else is plain text: "it costs $5"
+is not a formula, nor is one with an unknown command, and nothing between dollar signs becomes markup.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WITH_ARGUMENT = {r"\sqrt": "√({})", r"\bar": "{}\u0304", r"\dot": "{}\u0307", 
 """LaTeX commands with one argument, as a line of text shows them."""
 
 FUNCTIONS = "ln|exp|max|min"
-NAMED = {
+SYMBOL_COMMANDS = {
     r"\ln": "ln",
     r"\exp": "exp",
     r"\max": "max",
@@ -138,8 +138,8 @@ def _sign(command: str) -> str:
     """The symbol or the name of a function that a LaTeX command stands for."""
     from latex2mathml.symbols_parser import convert_symbol
 
-    if command in NAMED:
-        return NAMED[command]
+    if command in SYMBOL_COMMANDS:
+        return SYMBOL_COMMANDS[command]
     code = convert_symbol(command)
     if code is None:
         raise _NoFormulaError

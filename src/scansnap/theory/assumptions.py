@@ -129,7 +129,7 @@ def assumptions(
     several = f"a next token follows {queries} queries; formulas that index classes by n are not about these classes"
     unlike = "" if queries == 1 else f"{several}, the dynamics are"
     statement = "the next token determines the query, m = psi(n)"
-    entries.append(Assumption("query_of_next", statement, queries, 1.0, queries == 1, unlike or MET))
+    entries.append(Assumption("query_of_next", statement, queries, 1.0, queries == 1, unlike or MET_ADVICE))
     uneven = float(classes.weights.max() / classes.weights.min())
     often = f"the most frequent class is drawn {uneven:.3g} times as often as the rarest"
     is_even = uneven < 1 + 1e-9
@@ -140,14 +140,14 @@ def assumptions(
         entries.append(_at_least("enough_steps", "t >> K^2", float(steps), MUCH * square, early))
     rule = "" if optimizer == "sgd" and not momentum else f"{optimizer} with momentum {momentum or 0:g} is not covered"
     larger = "momentum μ acts like rates larger by 1/(1 - μ) once it has built up"
-    advice = f"{rule}; {larger}" if rule else MET
+    advice = f"{rule}; {larger}" if rule else MET_ADVICE
     entries.append(Assumption("plain_sgd", "plain SGD", float(momentum or 0), 0.0, not rule, advice))
-    lead = MET if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))"
+    lead = MET_ADVICE if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))"
     entries.append(Assumption("zero_start", "Y(0) = 0 and Z(0) = 0", 0.0, 0.0, init == "zeros", lead))
     return Assumptions(tuple(entries))
 
 
-MET = "as assumed"
+MET_ADVICE = "as assumed"
 
 
 def _at_least(name: AssumptionId, statement: str, value: float, limit: float, advice: str) -> Assumption:
@@ -158,7 +158,7 @@ def _at_least(name: AssumptionId, statement: str, value: float, limit: float, ad
 def _long(classes: Classes, seq_len: float) -> Assumption:
     typical = float(np.median(classes.token_probs))
     if math.isinf(seq_len):
-        return Assumption("long_sequences", "T -> infinity (1b)", seq_len, math.inf, True, MET)
+        return Assumption("long_sequences", "T -> infinity (1b)", seq_len, math.inf, True, MET_ADVICE)
     radius = float(frequency_radius(seq_len, failure=0.05))
     needed = math.ceil(1 + math.log(2 / 0.05) / (2 * (typical / MUCH) ** 2))
     advice = (
